@@ -31,27 +31,27 @@ from nemesis.process import Leases, ProcessFault, ProcessInjection, named
 from results.strikes import Effect
 
 _TOLERANCE_S: Final = 0.1
-"""How far the offset that is seen may be from the one in the files."""
+"""The largest difference between the measured offset and the one in the files."""
 _MONOTONIC_S: Final = 0.001
 """A monotonic clock that is further off has moved."""
 _CACHED_S: Final = 1.0
-"""How long a server may still have the offset before the last."""
+"""The time for which a server may still have the offset before the last."""
 _DRAWN_STEPS: Final = 16
 """Steps of `both` that are drawn; then they repeat."""
 _DRIFT_SEEN_S: Final = 3.0
-"""How long the probe lets a clock drift between two readings."""
+"""The time for which the probe lets a clock drift between two readings."""
 
 
 @dataclass(frozen=True)
 class HealOptions:
-    """How every fault of a clock ends."""
+    """The options for the end of every fault of a clock."""
 
     heal: Literal["step", "slew"] = option("step", "How the clock returns at the end: at once, or in small steps.")
     slew: Seconds = option(Seconds(10.0), "The time that the return in small steps takes.", low=0.5, high=20)
 
     @property
     def slew_s(self) -> float:
-        """0 where the clock returns at once."""
+        """The time of the return in seconds; 0 if the clock returns at once."""
         return self.slew if self.heal == "slew" else 0.0
 
 
@@ -96,12 +96,12 @@ class MovedClock(ProcessInjection):
     """The clocks of some servers of a node follow a course."""
 
     patience_s: float = 3.0
-    """How long the probes wait for what does not show at once."""
+    """The time that the probes wait for an effect that does not show at once."""
 
     def __init__(
         self, node: str, kinds: Sequence[str], others: bool, course: clock.Course, slew_s: float, said: str
     ) -> None:
-        """said: what is done, for the journal."""
+        """said: the action, for the journal."""
         super().__init__(node, kinds, others)
         self._course, self._slew_s, self._said = course, slew_s, said
         self._parts: dict[str, str] = {}
@@ -160,14 +160,14 @@ class MovedClock(ProcessInjection):
 
     @abstractmethod
     def look(self, server: Server, preload: Mapping[str, str]) -> tuple[bool, str, float]:
-        """Whether the clock does what it should, the figures, and how far the monotonic clock was off (s)."""
+        """Returns whether the clock is right, the figures, and the error of the monotonic clock in seconds."""
 
     def state(self, server: Server) -> clock.State:
         """The files of the server's clock."""
         return clock.state(server.node, folder_of(server.kind), self._parts[server.kind])
 
     def _logged(self, server: Server) -> str:
-        """What the server's own log says, if it was written when the server certainly had the offset."""
+        """Returns the offset in the server's own log, if it was written when the server certainly had the offset."""
         since = time.monotonic() - self._since - _CACHED_S
         ahead = clock.logged_offset(server.node, server.log, since) if since > 0 else None
         return f", in its log {_s(ahead)}" if ahead is not None else ""
@@ -198,7 +198,7 @@ class SteppedClock(MovedClock):
         reading: clock.Reading
 
         def moved() -> bool:
-            """Of several steps, one may just have led back to 0."""
+            """True if the offset is right. Of several steps, one may just have led back to 0."""
             nonlocal before, after, reading
             before = self.state(server)
             reading = clock.read(server.node, preload)
@@ -222,7 +222,7 @@ class DriftingClock(MovedClock):
         time.sleep(_DRIFT_SEEN_S)
         last, last_others = self._reading(server, preload)
         seen = ((last.last - last_others) - (first.last - first_others)) / (last.at - first.at)
-        # What is written every quarter of a second is a stair: over three seconds its slope is a tenth off.
+        # The offset is written every quarter of a second, as a stair: over three seconds its slope is a tenth off.
         moved = abs(seen - rate) <= max(0.25 * abs(rate), 0.005)
         what = f"asked {rate:+.3f} s/s, seen {seen:+.3f} s/s, now {_s(last.last)}"
         return moved, what, max(first.monotonic, last.monotonic)
@@ -248,7 +248,7 @@ class StrobingClock(MovedClock):
     """The clock alternates between two offsets."""
 
     def look(self, server: Server, preload: Mapping[str, str]) -> tuple[bool, str, float]:
-        """By the changes: what is between them may be of other strikes."""
+        """Judges by the changes: the offsets between them may be those of other strikes."""
         (high, stays_s), (low, _) = self._course.steps
         reading = clock.read(server.node, preload, for_s=2 * stays_s + 2 * _CACHED_S, every_s=0.02)
         moves = [b - a for (_, a), (_, b) in pairwise(reading.offsets)]
@@ -259,7 +259,7 @@ class StrobingClock(MovedClock):
 
 
 class ClockFault(ProcessFault):
-    """What all faults of clocks share: the servers are started with the library."""
+    """The base of all faults of clocks: the servers are started with the library."""
 
     default_target: ClassVar[str] = "one"
 
@@ -268,7 +268,7 @@ class ClockFault(ProcessFault):
             return next(filter(None, pool.map(clock.unavailable, deployment.nodes)), None)
 
     def prepare(self, deployment: Deployment) -> None:
-        """Every server is started with a clock of its own. Raises ServersRun where one runs without it."""
+        """Prepares a clock for every server, to start it with. Raises ServersRun if one runs without it."""
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
             list(pool.map(lambda node: self._furnish(deployment, node), deployment.nodes))
 
@@ -286,7 +286,7 @@ class ClockFault(ProcessFault):
 
     @property
     def reads_seldom(self) -> bool:
-        """Whether it is enough that the servers read their offset once in each second."""
+        """True if it is enough that the servers read their offset once a second."""
         return True
 
 

@@ -51,7 +51,9 @@ class DiskTrouble(Injection):
         return [Effect(kind, self.node) for kind in (self.fault.impairs, *more)]
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        """The disk's lease ends first: then the node's starts the servers again, where they were killed."""
+        """Takes the disk's lease first, so that it ends first: then the node's lease starts the servers that were
+        killed.
+        """
         self.struck = running(deployment, self.node)
         hit, leases = volume_of(deployment, self.node), Leases()
         undo = self.fault.undo if self.end == "free" else "restore"
@@ -65,7 +67,7 @@ class DiskTrouble(Injection):
         return leases
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """A synced write of ours comes to what it must, and the room left is what it must be."""
+        """Probes if a synced write of the probe has an expected result, and if the room left is as expected."""
         found = volume.state(volume_of(deployment, self.node))
         right = found["write"] in self.fault.writes and (
             self.fault.left_mib is None or found["free"] <= (self.fault.left_mib + 1) << 20
@@ -83,21 +85,21 @@ class DiskTrouble(Injection):
 
 
 class DiskFault(VolumeFault):
-    """What all faults of disks share. A role means its node."""
+    """The base of all faults of disks. A role means its node."""
 
     inject: ClassVar[str]
     undo: ClassVar[str] = ""
     """Commands of the volume's script. undo: where the strike ends with the servers running."""
     writes: ClassVar[Sequence[str]]
-    """What a synced write may come to while the strike lasts."""
+    """The expected results of a synced write while the strike lasts."""
     impairs: ClassVar[EffectKind] = "slow"
     dead: ClassVar[bool] = False
-    """Whether what the servers write meanwhile is gone afterwards."""
+    """True if data that the servers write meanwhile is gone afterwards."""
     default_target: ClassVar[str] = "leader"
 
     @property
     def left_mib(self) -> int | None:
-        """How much room is left, where the fault takes it."""
+        """The room that is left, in MiB, if the fault takes room."""
         return None
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:

@@ -1,7 +1,7 @@
 """Faults at a step of a protocol: what happens when one frame between two servers is late, lost, repeated, or the last.
 
 A proxy (`infra.machines.primitives.frames`) stands on every node in the way of the link, from before the servers start.
-It counts the frames by code, and a strike tells it what to do with which of them.
+It counts the frames by code, and a strike sets the action for some of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nemesis.patience import eventually
 from results.strikes import CLIENTS, Effect
 
 _RETURN_S: Final = 10.0
-"""How long the process of a server that was killed may take to appear again."""
+"""The time that the process of a killed server may take to appear again."""
 
 Act = Literal["delay", "hold", "drop", "close", "repeat", "kill"]
 
@@ -65,7 +65,7 @@ class FrameOptions:
 
 
 class AtFrame(Injection):
-    """What the proxy of one node does."""
+    """The action of one node's proxy."""
 
     def __init__(self, node: str, kind: str, port: int, options: FrameOptions, name: str) -> None:
         self.node, self.kind, self.port, self.options, self.name = node, kind, port, options, name
@@ -113,7 +113,7 @@ class AtFrame(Injection):
         return Evidence(hit, self._describe(frames.report(node)))
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """How many frames it was in the end; a server that was killed has a new process."""
+        """Reports the number of frames at the end, and if a killed server has a new process."""
         node = deployment.node(self.node)
         now = frames.report(node)
         told = self._describe(now)
@@ -127,7 +127,7 @@ class AtFrame(Injection):
         return sum(name == self.name for name, _, _ in now.fired)
 
     def _describe(self, now: Report) -> str:
-        """How many frames it was, and all that passed meanwhile, by code."""
+        """Describes the number of frames that were struck, and all requests that passed meanwhile, by code."""
         given = self.options
         before = {(c.port, c.kind, c.code, c.towards): c.number for c in (self.before.counts if self.before else ())}
         passed: dict[str, int] = {}
@@ -195,7 +195,7 @@ class FrameFault(Fault):
         if given.link == CLIENTS:
             address = control_address(node)
             if not address:
-                raise InfraError(f"{node.name}: the node does not tell the address of the control program")
+                raise InfraError(f"{node.name}: the node does not report the address of the control program")
             yield Link(address, (given.port,) if given.port else ports(deployment, CLIENTS, [node.name]), False)
             return
         for other in deployment.nodes:

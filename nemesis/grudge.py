@@ -86,7 +86,7 @@ def invert(hears: Mapping[str, Sequence[str]], nodes: Sequence[str]) -> Grudge:
 
 
 def symmetric(grudge: Mapping[str, Sequence[str]]) -> bool:
-    """Whether every link is cut in both directions or in none."""
+    """True if every link is cut in both directions or in none."""
     return all(node in grudge.get(peer, ()) for node, dropped in grudge.items() for peer in dropped)
 
 

@@ -33,7 +33,7 @@ Direction = Literal["in", "out", "both"]
 
 @dataclass(frozen=True)
 class PortOptions:
-    """Which packets of a link are meant."""
+    """The options that choose packets of a link."""
 
     port: str = option(
         ANY,
@@ -90,7 +90,7 @@ class LinkOptions(PortOptions):
 
     @property
     def roles(self) -> list[str]:
-        """The peers that are roles: nobody knows them before the strike."""
+        """The peers that are roles: their nodes are not known before the strike."""
         return [w for w in self.words if w not in (ALL, OWN_GROUP, OTHER_GROUPS, CLIENTS) and not _NODE.fullmatch(w)]
 
 
@@ -114,7 +114,7 @@ class Link:
 
 
 def links(view: ClusterView, target: Target, options: LinkOptions | ClientOptions, rng: Random) -> list[Link]:
-    """The links of a strike, each of them once. Raises NoTarget where there are none."""
+    """The links of a strike, each of them once. Raises NoTarget if no link exists."""
     held = {role: nodes_with_role(role, view, rng).nodes for role in options.roles}
     missing = [role for role, nodes in held.items() if not nodes]
     if missing:

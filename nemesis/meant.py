@@ -35,7 +35,7 @@ def servers_of(deployment: Deployment, node: str, kinds: Sequence[str]) -> list[
 
 
 def missing_kind(deployment: Deployment, kinds: Sequence[str]) -> str | None:
-    """Why a fault that wants these kinds has nothing to do in a deployment, and the remedy; None: all are there."""
+    """The reason why a fault that needs these kinds has nothing to do, and the remedy; None: all of them exist."""
     ports = dict.fromkeys(kind for server in deployment.servers() for kind in (server.kind, *server.ports))
     there = [kind for kind in ports if kind != REPLICATION]
     absent = [kind for kind in kinds if kind not in there]
@@ -45,8 +45,8 @@ def missing_kind(deployment: Deployment, kinds: Sequence[str]) -> str | None:
 
 
 class Claims:
-    """What strikes change and put back: of two at the same thing the first has it until its heal, the other leaves it
-    alone. Otherwise the heal of one would put back what the other had changed. Thread-safe.
+    """Things that strikes change and restore: of two strikes at the same thing the first has it until its heal, the
+    other leaves it alone. Otherwise the heal of one would undo the change of the other. Thread-safe.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from nemesis.patience import eventually
 from nemesis.process import Kill
 
 _GRACE_S: Final = 8
-"""What a broker gets between SIGTERM and SIGKILL. An injection has 30 s."""
+"""The time that a broker gets between SIGTERM and SIGKILL. An injection has 30 s."""
 _ASK_S: Final = 3.0
 
 
@@ -37,17 +37,17 @@ class RemovalOptions:
 
 
 class Removal(Kill):
-    """A node's broker leaves its group for good; at the heal a new one joins."""
+    """A node's broker leaves its group permanently; at the heal a new one joins."""
 
     action: ClassVar[str] = "SIGTERM, forgotten by the controllers, data removed; a new member at the end"
     join_s: float = 20.0
-    """How long a new member may take to follow, for the evidence. (Whether it then serves is judged.)"""
+    """The time that a new member may take to follow, for the evidence. (A judge decides if it then serves.)"""
 
     def __init__(self, node: str, kind: str, forget_s: float) -> None:
         super().__init__(node, [kind])
         self.kind, self.forget_s = kind, forget_s
         self.forgotten = ""
-        """Who forgot it, in words; empty: nobody."""
+        """The servers that forgot it, in words; empty: none."""
         self._refused = ""
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
@@ -78,7 +78,7 @@ class Removal(Kill):
         return Evidence(gone.seen and bool(self.forgotten) and left.files == 0, what)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Another process runs. What it is in its group is told, as far as it is something by then."""
+        """Probes if another process runs. Also reports its role in its group, if it has one by then."""
         back = super().healed(deployment)
         now = ""
 
@@ -96,10 +96,10 @@ class Removal(Kill):
 
 
 class RemoveReplica(Fault):
-    """Members leave and join where somebody keeps the list of members: the controllers."""
+    """Members leave and join where controllers keep the list of members."""
 
     name = "remove-replica"
-    summary = "takes brokers out of their group for good, and adds new ones in their place"
+    summary = "removes brokers from their group permanently, and adds new ones in their place"
     Options: ClassVar[type] = RemovalOptions
     default_target: ClassVar[str] = "one"
 

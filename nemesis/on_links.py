@@ -1,4 +1,4 @@
-"""What all packet faults share: where they act, what is measured on each link, and the trial of the mechanism.
+"""The base of all packet faults: their places, the measurements on each link, and the trial of the mechanism.
 
 The faults themselves are in `nemesis.packets`.
 """
@@ -45,14 +45,14 @@ class OnLinks(Injection):
     """A packet fault on one node: what comes from, or goes to, `others` (nodes, or `CLIENTS`)."""
 
     patience_s: float = 5.0
-    """How long what was healed may take to disappear."""
+    """The time that a healed fault may take to disappear."""
 
     def __init__(self, fault: PacketNemesis, node: str, others: Sequence[str]) -> None:
         self.fault, self.node, self.others = fault, node, others
         self.held: PacketFault | None = None
         self.ways: Mapping[str, Way] = {}
         self.before: Mapping[str, Any] = {}
-        """Other end -> what the baseline was on its link."""
+        """Other end -> the baseline of its link."""
         self._refused = "nothing was injected"
 
     @property
@@ -102,7 +102,7 @@ class OnLinks(Injection):
         return Evidence(counted > 0 and all(one.seen for one in told), what)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """What it put on the node is gone; the same probe tells how the links are now. (Another strike may still act on
+        """Probes if its rules on the node are gone, and measures the links again. (Another strike may still act on
         them.)
         """
         node, held = deployment.node(self.node), self.held
@@ -112,7 +112,7 @@ class OnLinks(Injection):
         return Evidence(True, "; ".join([f"{held.name} is gone", *(one.what for one in self._judged())]))
 
     def _judged(self) -> list[Evidence]:
-        """What is seen on the links that were not cut before."""
+        """The evidence of the links that were not cut before."""
         if not self.ways:
             return [Evidence(False, "all its links were cut before")]
         found = self._everywhere(self.fault.probe)
@@ -120,7 +120,7 @@ class OnLinks(Injection):
         return [Evidence(one.seen, f"{other}: {one.what}") for other, one in judged.items()]
 
     def _everywhere(self, measure: Measure) -> dict[str, Any]:
-        """Other end -> what is measured on its link, on all links at a time."""
+        """Other end -> the measurement of its link, on all links at a time."""
         ways = dict(list(self.ways.items())[: 1 if self.fault.shared else None])
         with ThreadPoolExecutor(len(ways)) as pool:
             return dict(zip(ways, pool.map(measure, ways.values()), strict=True))
@@ -132,15 +132,15 @@ def _end(deployment: Deployment, other: str, node: Node) -> End:
         return End(deployment.node(other))
     address = control_address(node)
     if not address:
-        raise InfraError(f"{node.name}: the node does not tell the address of the control program")
+        raise InfraError(f"{node.name}: the node does not report the address of the control program")
     return control_program(address)
 
 
 class PacketNemesis(Fault):
-    """What all packet faults share.
+    """The base of all packet faults.
 
     on_arrival  whether it acts on the node where the packets arrive, not on the one that sends them.
-    shared      all links of a node share what the fault takes from them: one of them is measured, not all at a time.
+    shared      all links of a node share the resource that the fault limits: one link is measured, not all at a time.
     """
 
     Options: ClassVar[type] = LinkOptions
@@ -151,26 +151,26 @@ class PacketNemesis(Fault):
 
     @abstractmethod
     def made(self, selection: Selection) -> PacketFault:
-        """What is held on a node, for these packets."""
+        """Returns the fault to hold on a node, for these packets."""
 
     def baseline(self, way: Way) -> Any:
-        """What is measured on a link before; None: nothing."""
+        """Measures a link before the injection; None: nothing to measure."""
         return None
 
     def usable(self, before: Any) -> bool:
-        """Whether a link with this baseline shows the effect."""
+        """True if a link with this baseline can show the effect."""
         return True
 
     @abstractmethod
     def probe(self, way: Way) -> Any:
-        """What is measured on a link, while it is impaired and after the heal."""
+        """Measures a link, while it is impaired and after the heal."""
 
     @abstractmethod
     def judge(self, before: Any, now: Any) -> Evidence:
-        """Whether the effect is in the figures."""
+        """Judges if the figures show the effect."""
 
     def also(self, deployment: Deployment, node: str) -> list[Evidence]:
-        """What else must be seen while the fault is held on the node."""
+        """Returns further evidence that is needed while the fault is held on the node."""
         return []
 
     def roles(self) -> Sequence[str]:
@@ -181,7 +181,7 @@ class PacketNemesis(Fault):
         return bool(self.roles()) or OTHER_GROUPS in self.options.words
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
-        """A place for each node on which rules are put."""
+        """Returns a place for each node that gets rules."""
         places: dict[str, list[str]] = {}
         for link in links(view, target, self.options, rng):
             here, there = (link.receiver, link.sender) if self.on_arrival else (link.sender, link.receiver)
@@ -189,7 +189,7 @@ class PacketNemesis(Fault):
         return {node: OnLinks(self, node, places[node]) for node in view.nodes if node in places}
 
     def available(self, deployment: Deployment) -> str | None:
-        """The mechanism is held for a moment on every node, for packets that nobody sends."""
+        """Holds the mechanism for a moment on every node, for a port that no server uses."""
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
             found = list(pool.map(lambda node: self._lacking(node, deployment), deployment.nodes))
         return next((why for why in found if why), None)

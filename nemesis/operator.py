@@ -1,5 +1,5 @@
-"""What an operator does to servers, or has to repair: data folders that are gone, a kind of server that is gone
-altogether, settings that change while the servers run.
+"""Faults that an operator causes, or has to repair: lost data folders, all servers of a kind lost, settings that
+change while the servers run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nemesis.process import Kill
 from results.strikes import Effect
 
 _ASK_S = 5.0
-"""How long a server may take to tell its settings."""
+"""The time that a server may take to return its settings."""
 
 
 class Loss(Kill):
@@ -32,7 +32,7 @@ class Loss(Kill):
         super().__init__(node, kinds, others)
         self.wipe = wipe
         self.before = folders.Content(0, 0)
-        """What was there before."""
+        """The content of the folders before the strike."""
 
     @property
     def detail(self) -> Any:
@@ -73,7 +73,7 @@ class Loss(Kill):
 
 
 class Losses(Fault):
-    """What all of them share: servers of some kinds on some nodes, each with its own lease."""
+    """The base of all losses: servers of some kinds on some nodes, each with its own lease."""
 
     @property
     @abstractmethod
@@ -83,7 +83,7 @@ class Losses(Fault):
     @property
     @abstractmethod
     def wipes(self) -> bool:
-        """Whether their data is removed."""
+        """True if their data is removed."""
 
     def kinds_needed(self) -> Sequence[str]:
         return self.kinds
@@ -178,10 +178,10 @@ _CHANGED = Claims()
 
 
 class Change(Injection):
-    """A server's settings are others, while it runs."""
+    """A change of a server's settings while it runs."""
 
     patience_s: float = 5.0
-    """How long a change may take to show."""
+    """The time that a change may take to show."""
 
     def __init__(self, node: str, kind: str, settings: Mapping[str, str]) -> None:
         self.node, self.kind, self.settings = node, kind, settings
@@ -227,7 +227,7 @@ class Change(Injection):
         return _Changed(server, self.before, lease)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The server itself tells the new values."""
+        """Probes if the server itself returns the new values."""
         server = self._server(deployment)
         if server is None or not self.before:
             return Evidence(False, self._idle)
@@ -254,8 +254,8 @@ class Change(Injection):
 
 
 class _Changed(Lease):
-    """The lease of a change. A server that read its file while this ended, and began to listen afterwards, is told
-    again.
+    """The lease of a change. A server that read its file while this ended, and began to listen afterwards, gets the old
+    values again.
     """
 
     def __init__(self, server: Server, before: Mapping[str, str], lease: Lease) -> None:
@@ -269,7 +269,7 @@ class _Changed(Lease):
 
 
 def _differ(server: Server, wanted: Mapping[str, str]) -> bool:
-    """Raises InfraError for a server that does not tell."""
+    """True if the server's settings differ. Raises InfraError for a server that does not return them."""
     now = server.admin.settings(_ASK_S)
     return any(now.get(name) != value for name, value in wanted.items())
 

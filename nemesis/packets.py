@@ -77,7 +77,7 @@ class CutClients(OneWayCut):
 
 
 def _answers(address: str, port: int) -> bool:
-    """Whether anything comes back from there: a refusal is an answer."""
+    """True if the address answers at all: a refusal is an answer."""
     try:
         socket.create_connection((address, port), _SERVICE_S).close()
     except TimeoutError:
@@ -229,7 +229,7 @@ class BandwidthOptions(SenderLinkOptions):
 
 
 class Bandwidth(PacketNemesis):
-    """What a node sends over the links waits for its turn in a short queue; what finds the queue full is dropped."""
+    """Packets that a node sends over the links wait in a short queue; packets that find the queue full are dropped."""
 
     name = "bandwidth"
     summary = "limits the rate at which a node sends"
@@ -241,7 +241,7 @@ class Bandwidth(PacketNemesis):
         return Shape(selection, rate=self.options.rate)
 
     def baseline(self, way: Way) -> Burst:
-        """As fast as it goes."""
+        """Measures at full speed."""
         return self._sent(way, 0.0)
 
     def probe(self, way: Way) -> Burst:

@@ -30,7 +30,7 @@ class Cut(Injection):
     node: str
     peers: Sequence[str]
     patience_s: float = 5.0
-    """How long a probe may take to be counted, or a table to disappear."""
+    """The time that a probe may take to be counted, or a table to disappear."""
     tables: set[str] = field(default_factory=set)
     """The tables that it made."""
 
@@ -86,7 +86,7 @@ class Cut(Injection):
 
 
 class Partition(Fault):
-    """What all partitions share: a grudge, and what comes of it on each node."""
+    """The base of all partitions: a grudge, and its effect on each node."""
 
     default_target: ClassVar[str] = "one"
 
@@ -154,7 +154,7 @@ class Bridge(Partition):
 
 
 class PartitionLeader(PartitionRandomNode):
-    """Who leads (a master, or a Raft group's leader) against the rest."""
+    """Separates the leader (a master, or a Raft group's leader) from the rest."""
 
     name = "partition-leader"
     summary = "isolates the master (or the leader)"
@@ -162,7 +162,7 @@ class PartitionLeader(PartitionRandomNode):
 
 
 class PartitionLeaderMinority(Partition):
-    """Who leads and one of its followers against the rest.
+    """Separates the leader and one of its followers from the rest.
 
     The follower is chosen so that of each kind of server most are on the other side, if possible the one that leads its
     kind too (the controllers' leader), so that they can elect another master; a follower that is in sync comes first,
@@ -188,7 +188,9 @@ class PartitionLeaderMinority(Partition):
 
     @staticmethod
     def _leaves_majorities(view: ClusterView, side: set[str]) -> bool:
-        """Of all nodes, and of those with each kind of server that holds no data (of two proxies nobody needs most)."""
+        """True if the other side has most nodes, and most of each kind of server without data (two or fewer do not
+        count).
+        """
         helpers = [kind for kind in view.kinds() if kind not in view.main.values()]
         everybody = [view.nodes, *(view.having(kind) for kind in helpers)]
         return all(2 * len(side.intersection(who)) < len(who) for who in everybody if len(who) > 2)

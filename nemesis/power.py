@@ -1,11 +1,11 @@
 """Power failures: machines stop at one instant, and what they had not synced to their disks is gone.
 
 The sequence: all servers of all nodes hit are stopped, the file systems of their data are cut off from their disks
-(ext4's shutdown, without a flush of the journal), the servers are killed, the file systems are mounted again. Peers are
-told nothing: connections stay open on their side, until they send something, which is answered by a reset. What the
-journal and the disk held at the instant of the cut is there; what was only in the page cache is not. The servers start
-again at the heal. This is the state that a disk without a volatile cache has after a power cut; torn writes within a
-page do not occur.
+(ext4's shutdown, without a flush of the journal), the servers are killed, the file systems are mounted again. No peer
+is notified: connections stay open on their side until they send something, which is answered by a reset. Data that the
+journal or the disk held at the instant of the cut is there; data that was only in the page cache is not. The servers
+start again at the heal. This is the state that a disk without a volatile cache has after a power cut; torn writes
+within a page do not occur.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class PowerCut(Injection):
 
     @property
     def effects(self) -> Sequence[Effect]:
-        """Once it is done, of the nodes where a server ran: no other was cut off from its disk."""
+        """The effects; once injected, only of the nodes where a server ran: no other was cut off from its disk."""
         return [Effect(kind, node) for node in self.struck or self.nodes for kind in ("down", "unsynced-lost")]
 
     def describe(self, labels: Mapping[str, str]) -> str:
         return " ".join(labelled(node, labels) for node in self.nodes)
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        """The leases, which start the servers again, come first: should we die in the middle of the cut, it is
-        finished without us, and then the servers start.
+        """Takes the leases, which start the servers again, first. If the harness dies in the middle of the cut, the
+        nodes finish the cut and then start the servers.
         """
         leases = Leases()
         with ThreadPoolExecutor(len(self.nodes)) as pool:
@@ -76,8 +76,8 @@ class PowerCut(Injection):
         return leases
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The processes are gone, and no peer was told; on each node a file that was never synced is gone, and one that
-        was synced is not.
+        """Probes if the processes are gone without a notice to any peer, and if on each node a file that was never
+        synced is gone and a synced one is not.
         """
         if self.cycle is None:
             return Evidence(False, "no server was running, so no machine lost its power")

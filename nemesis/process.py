@@ -29,7 +29,7 @@ GONE: Final = ("", "Z")
 
 
 class ProcessInjection(Injection):
-    """What is done to some servers of a node.
+    """An action on some servers of a node.
 
     kinds   of these servers. struck: the processes that were acted on, by kind; empty where there was nothing to do.
     others  whether the node has other servers, which holds data and is not among these: then the words name the kinds.
@@ -37,7 +37,7 @@ class ProcessInjection(Injection):
 
     action: ClassVar[str]
     patience_s: float = 5.0
-    """How long the effect may take to show."""
+    """The time that the effect may take to show."""
 
     def __init__(self, node: str, kinds: Sequence[str], others: bool = False) -> None:
         self.node, self.kinds, self._others = node, kinds, others
@@ -80,7 +80,7 @@ class Kill(ProcessInjection):
 
     action: ClassVar[str] = "SIGKILL, restart"
     return_s: float = 10.0
-    """How long a restarted server's process may take to appear. (Whether it then *serves* is judged, not awaited.)"""
+    """The time that a restarted server's process may take to appear. (A judge decides if it then *serves*.)"""
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         leases = Leases()
@@ -90,7 +90,7 @@ class Kill(ProcessInjection):
         return leases if leases else None
 
     def end(self, server: Server, running: ProcessId, ttl_s: float) -> Lease:
-        """The server's process ends now; it is started again when the lease ends, by the node itself."""
+        """Ends the server's process; the node itself starts it again when the lease ends."""
         return process.kill_and_restart(server.node, running, server.start_command(), ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
@@ -167,7 +167,7 @@ class Stop(ProcessInjection):
 
     action: ClassVar[str] = "SIGSTOP, SIGCONT"
     already = False
-    """Whether one of the servers was stopped before, by an overlapping strike."""
+    """True if one of the servers was stopped before, by an overlapping strike."""
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         leases, node = Leases(), deployment.node(self.node)
@@ -210,13 +210,13 @@ class Stop(ProcessInjection):
 
 
 class ProcessFault(Fault):
-    """What all process faults share: which servers of which nodes are meant."""
+    """The base of all process faults: it chooses the servers to strike on each node."""
 
     injection: ClassVar[type[ProcessInjection]]
     """Of a fault without options; one that has some overrides `place`."""
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
-        """A node's servers, all of them, or just the one that has the role."""
+        """Returns a place for each node: all of its servers, or just the one that has the role."""
         kinds = {node: target_kinds(view, node, target) for node in target.nodes}
         found = {node: self.place(node, hit, view.main.get(node) not in hit, rng) for node, hit in kinds.items() if hit}
         if not found:
@@ -224,7 +224,7 @@ class ProcessFault(Fault):
         return found
 
     def place(self, node: str, kinds: Sequence[str], others: bool, rng: Random) -> ProcessInjection:
-        """What is done on one node; see `ProcessInjection`."""
+        """Returns the action on one node; see `ProcessInjection`."""
         return self.injection(node, kinds, others)
 
 

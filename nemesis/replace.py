@@ -1,7 +1,8 @@
-"""Machines that are replaced: one fails for good; one with its name, another address and an empty disk takes its place.
+"""Machines that are replaced: one fails permanently; one with its name, another address and an empty disk takes its
+place.
 
-The machine here is the same one. Its network interface gets a second address, and at the first one nobody reaches it
-any more. Who had a connection to it hears nothing of its end. The new address stays until the end of the run.
+The machine here is the same one. Its network interface gets a second address, and is no longer reachable at the
+first. Peers with a connection to it get no notice of its end. The new address stays until the end of the run.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from nemesis.process import GONE
 from results.strikes import Effect
 
 _GRACE_S: Final = 20
-"""What a server gets between SIGTERM and SIGKILL."""
+"""The time that a server gets between SIGTERM and SIGKILL."""
 _SLACK_S: Final = 60.0
-"""How much longer the lease of one server lasts than the server is meant to be down."""
+"""The time that the lease of one server lasts longer than the server is meant to be down."""
 _ASK_S: Final = 2.0
 _POLL_S: Final = 0.2
 
@@ -63,9 +63,9 @@ class UpgradeOptions(RollOptions):
 
 @dataclass
 class Turn:
-    """What became of one server. before: its process; ended_s: how long that took to end.
+    """The restart of one server. before: its process; ended_s: how long that took to end.
 
-    after    the process that was seen afterwards. answered_s: how long after the end it answered. version: as it says.
+    after    the process that was seen afterwards. answered_s: time from the end to its answer. version: as it reports.
     problem  what went wrong; empty: nothing.
     """
 
@@ -183,9 +183,9 @@ class Rolling(Injection):
     """Servers of several nodes, one after another. It stands at the first node, and names all."""
 
     first_s: float = 15.0
-    """How long the injection waits until the first server is down."""
+    """The time that the injection waits until the first server is down."""
     return_s: float = 10.0
-    """How long a restarted server's process may take to appear."""
+    """The time that a restarted server's process may take to appear."""
 
     def __init__(self, servers: Sequence[tuple[str, str]], options: RollOptions) -> None:
         """`servers`: (node, kind), in order."""
@@ -216,11 +216,11 @@ class Rolling(Injection):
         return None
 
     def make_roll(self, servers: Sequence[Server], ttl_s: float) -> Roll:
-        """What goes from server to server; not started yet."""
+        """Returns the thread that goes from server to server; not started yet."""
         return Roll([(server, None) for server in servers], self.options, ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The first server's process is gone. (The others follow; the heal tells of them.)"""
+        """The first server's process is gone. (The others follow; the heal reports them.)"""
         assert self.roll is not None
         self.roll.first.wait(self.first_s)
         if not self.roll.turns:
@@ -291,7 +291,9 @@ class Upgrading(Rolling):
 
     options: UpgradeOptions
     version_s: float = 8.0
-    """How long the heal's probe waits for all servers to tell their version. (Whether they then serve, is judged.)"""
+    """The time that the heal's probe waits for all servers to report their version. (A judge decides if they then
+    serve.)
+    """
 
     @property
     def detail(self) -> Any:
@@ -301,7 +303,7 @@ class Upgrading(Rolling):
         return UpgradeRoll(servers, self.options, ttl_s)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """As for a restart; and no server that was started with its version from before tells another one."""
+        """As for a restart; also probes that each server that was started with its former version reports that one."""
         restarted = super().healed(deployment)
         assert isinstance(self.roll, UpgradeRoll)
         restarted_back = {turn.server for turn in self.roll.back}

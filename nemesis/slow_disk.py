@@ -23,9 +23,9 @@ from nemesis.volumes import VolumeFault, VolumeOptions, volume_of
 from results.strikes import Effect
 
 _SHARE: Final = 0.7
-"""Of the time that a limit says. The kernel counts in slices of some 100 ms, and the first one is free."""
+"""The share of the time that a limit implies. The kernel counts in slices of some 100 ms, and the first one is free."""
 _SLOWER: Final = 1.2
-"""How many times longer than before everything must take: a limit that the disk never reaches has no effect."""
+"""The factor by which everything must take longer than before: a limit that the disk never reaches has no effect."""
 _TRIES: Final = 3
 """Measurements of the speed before, if the first one is not well above the limits."""
 _LOW_RATE, _HIGH_RATE = 16 << 10, 64 << 20

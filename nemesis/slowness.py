@@ -27,11 +27,11 @@ from nemesis.process import STOPPED, Leases, ProcessFault, ProcessInjection, nam
 from results.strikes import Effect
 
 _LOOK_S: Final = 1.0
-"""How long the probe of a quota observes the servers."""
+"""The time for which the probe of a quota observes the servers."""
 _DRAWN_PAUSES: Final = 32
 """Pauses that are drawn; then they repeat."""
 _LONG_PAUSE_S: Final = 5.0
-"""Whoever is stopped for longer is down."""
+"""A server that is stopped for longer is down."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class GroupInjection(ProcessInjection):
 
     @abstractmethod
     def look(self, deployment: Deployment, host: NodeHost, group: Group) -> Evidence:
-        """Whether the limit shows. The processes are in the group."""
+        """Probes if the limit shows. The processes are in the group."""
 
     def healed(self, deployment: Deployment) -> Evidence:
         """The group is gone: the kernel removes none that has processes, so they are back."""
@@ -138,7 +138,7 @@ class Slowed(GroupInjection):
         helped = ""
         if after.throttled == before.throttled:
             control_groups.burn(host, group, _LOOK_S)
-            helped = " with a busy process of ours among them"
+            helped = " with a busy process of the probe among them"
         used = 100 * (after.ran_s - before.ran_s) / max(0.01, after.at_s - before.at_s)
         throttled = control_groups.counters(host, group).throttled - before.throttled
         return Evidence(
@@ -273,7 +273,7 @@ class Paused(ProcessInjection):
 
 
 class GroupFault(ProcessFault):
-    """What the faults with control groups share."""
+    """The base of the faults with control groups."""
 
     default_target: ClassVar[str] = "one"
     controller: ClassVar[Controller]

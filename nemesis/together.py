@@ -47,7 +47,7 @@ class GroupOptions:
 
     @property
     def words(self) -> list[str]:
-        """What `order` names."""
+        """The words of `order`."""
         return [word.strip() for word in self.order.split(";")]
 
 
@@ -98,7 +98,7 @@ class Together(Injection):
         return f"{' '.join(labelled(kill.node, labels) for kill in self.kills)}, back in this order"
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        """Whoever is started again by its node, because this program ended, is so after all others were killed."""
+        """Kills all servers. If this program ends, the nodes start them again, but only after all were killed."""
         held: list[Lease] = []
         try:
             for kill in self.kills:
@@ -114,21 +114,21 @@ class Together(Injection):
         return self.lease
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """All of them are down at one time."""
+        """Probes if all of them are down at one time."""
         if not self.struck:
             return Evidence(False, "no server was running, so none was killed")
         found = [kill.seen(deployment) for kill in self.struck]
         return self._of_all(found)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Each has a new process, and they were started in the order that was meant."""
+        """Probes if each has a new process, and reports the times of their starts."""
         found = [kill.healed(deployment) for kill in self.struck]
         times = self.lease.started if self.lease is not None else []
         after = [f"{later - times[0]:.1f} s" for later in times]
         return self._of_all(found, f"started after {', '.join(after)}; ")
 
     def _of_all(self, found: Sequence[Evidence], before: str = "") -> Evidence:
-        """Of those that were struck, one evidence each, as one."""
+        """Joins the evidence of all kills that were executed."""
         lines = [f"{kill.node}: {each.what}" for kill, each in zip(self.struck, found, strict=True)]
         return Evidence(all(each.seen for each in found), before + "; ".join(lines))
 

@@ -81,8 +81,8 @@ def restart(deployment: Deployment, node: str, ttl_s: float) -> Lease:
 def missing(
     deployment: Deployment, before: Mapping[str, Mapping[str, ProcessId | None]], return_s: float = 10.0
 ) -> str:
-    """Which servers have no new process `return_s` after their restart; empty where all have. before: node -> kind ->
-    the process that ended, or None where it may have gone on.
+    """Names the servers without a new process `return_s` after their restart; empty if all have one. before: node ->
+    kind -> the process that ended, or None where it may have gone on.
     """
     left = {(name, kind): process for name, found in before.items() for kind, process in found.items()}
 

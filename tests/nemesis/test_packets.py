@@ -253,5 +253,5 @@ def test_a_mechanism_that_is_missing_is_told_with_the_remedy(monkeypatch: pytest
 def test_clients_whose_address_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_links, "control_address", lambda node: "")
     struck = injection(OneWayCut(LinkOptions(peers=("clients",))))
-    with pytest.raises(InfraError, match="n1: the node does not tell the address of the control program"):
+    with pytest.raises(InfraError, match="n1: the node does not report the address of the control program"):
         struck.inject(nodes(), 60)

@@ -106,7 +106,7 @@ def test_idle_servers_are_helped(kernel: Kernel) -> None:
     kernel.throttles_by_itself = False
     evidence = slowed().seen(kernel.deployment)
     assert evidence.seen
-    assert evidence.what.endswith("throttled in 1 periods with a busy process of ours among them")
+    assert evidence.what.endswith("throttled in 1 periods with a busy process of the probe among them")
 
 
 def test_a_quota_that_does_not_throttle_is_not_seen(kernel: Kernel) -> None:

@@ -151,7 +151,7 @@ def test_an_idle_server_is_shown_with_a_busy_process_of_ours(busy: Deployment) -
     injection, lease = struck(SlowNode(), busy, "namesrv")
     evidence = injection.seen(busy)
     assert evidence.seen, evidence.what
-    assert evidence.what.endswith("with a busy process of ours among them")
+    assert evidence.what.endswith("with a busy process of the probe among them")
     lease.heal()
     assert injection.healed(busy).seen
 
