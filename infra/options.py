@@ -1,4 +1,4 @@
-"""Options: what a workload, a fault, a topology, a backend or a client can be told, declared where it is used.
+"""Options of workloads, faults, topologies, backends and clients, declared where they are used.
 
 An owner has a frozen dataclass. Each field is an option; its help text, and what is right, stand beside it:
 
@@ -102,7 +102,7 @@ class OptionSpec:
 
     @property
     def placeholder(self) -> str:
-        """What stands for the value in a help text: `TIME`, `log|unsafe`."""
+        """The placeholder of the value in a help text: `TIME`, `log|unsafe`."""
         if self.metavar is not None:
             return self.metavar
         if isinstance(self.kind, tuple):
@@ -111,7 +111,7 @@ class OptionSpec:
 
     @property
     def shown_default(self) -> str:
-        """The default as a user would write it; empty where there is none."""
+        """The default as a user would write it; empty if it has none."""
         if self.default is None or self.default is MISSING or self.default == ():
             return ""
         value = toml_value(self, self.default)
@@ -186,7 +186,7 @@ def parse(owner: type[Owner], given: Mapping[str, Any], where: str, what: str = 
         return owner(**values)
     except OptionError:
         raise
-    except ValueError as problem:  # of a `__post_init__`: what no single option can tell
+    except ValueError as problem:  # of a `__post_init__`, which compares several options
         raise OptionError(f"{where}: {problem}") from None
 
 

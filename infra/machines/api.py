@@ -21,7 +21,7 @@ class InfraError(ExpectedError):
 
 
 class SettingsError(InfraError):
-    """What was asked of the servers cannot be meant, on whatever machine: a version, a setting, a number of nodes."""
+    """A version, a setting or a number of nodes is not possible for these servers, on any machine."""
 
 
 class NodeUnreachable(InfraError):
@@ -85,7 +85,7 @@ class Node(Protocol):
     name: str
     address: str
     """As the other nodes and the control node reach it (IPv4). It may change during a run
-    (`infra.machines.primitives.addresses`): ask it anew.
+    (`infra.machines.primitives.addresses`): read it again each time.
     """
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30, check: bool = True) -> Completed:
@@ -143,7 +143,8 @@ class Share:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What to provision. `control_log`: the file every command is noted in (`control.jsonl`: node, argv, code, ms).
+    """The cluster to provision. `control_log`: the file every command is noted in (`control.jsonl`: node, argv, code,
+    ms).
 
     options  the backend's own (`Backend.Options`); None: their defaults.
     """
@@ -157,7 +158,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether this machine can do something, why not, and the remedy."""
+    """A capability of this machine: whether it exists, the reason if not, and the remedy."""
 
     ok: bool
     reason: str
@@ -166,11 +167,11 @@ class Capability:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something an earlier run left on this machine.
+    """Things that an earlier run left on this machine.
 
-    alive   somebody owns it or uses it now, so hands off.
-    kept    it was to outlive the run that made it (`Cluster.keep`).
-    broken  why it cannot be told what this is, or removed; empty where it can.
+    alive   a process owns it or uses it now, so it must stay.
+    kept    it is meant to outlive the run that made it (`Cluster.keep`).
+    broken  why it cannot be identified or removed; empty if it can.
     """
 
     backend: str
@@ -189,19 +190,17 @@ class Cluster(Protocol):
     nodes: Sequence[Node]
     facts: Mapping[str, str]
     destructive: bool
-    """Whether faults that stop processes or cut networks are permitted here."""
+    """True if faults that stop processes or cut networks are permitted here."""
 
     def host(self, name: str) -> NodeHost:
-        """The host of a node. Raises InfraError where we are not root there: why, and the remedy."""
+        """The host of a node. Raises InfraError if the harness is not root there: the reason, and the remedy."""
 
     def destroy(self) -> None:
-        """Remove everything of this cluster (of one that is reused: let go of it). Idempotent; safe when half
-        provisioned.
-        """
+        """Removes everything of this cluster (releases one that is reused). Idempotent; safe when half provisioned."""
 
     def keep(self, note: str) -> None:
-        """In place of `destroy`: let it live on without us, to be found by `Backend.reuse`. `note` is the caller's.
-        Raises InfraError where the backend cannot.
+        """Used in place of `destroy`: lets it live on without this process, for `Backend.reuse`. `note` is the
+        caller's. Raises InfraError where the backend cannot.
         """
 
 
@@ -212,22 +211,22 @@ class Backend(Protocol):
     Options: ClassVar[type]
     """See `infra.options`."""
     auto_rank: ClassVar[int | None]
-    """Its place among those that `--cluster auto` tries; None: it is never tried."""
+    """Its place among the backends that `--cluster auto` tries; None: it is never tried."""
     keeps: ClassVar[bool]
-    """Whether its clusters can outlive a run (`Cluster.keep`)."""
+    """True if its clusters can outlive a run (`Cluster.keep`)."""
 
     def nodes_of(self, options: Any) -> int | None:
-        """How many machines its options name, or None."""
+        """The number of machines that its options name, or None."""
 
     def check(self, options: Any, nodes: int, destructive: bool) -> None:
-        """Raise SettingsError where it cannot be meant, on whatever machine: options that do not fit one another, or
-        faults that stop servers and cut networks (`destructive`) on machines that nobody gave for that.
+        """Raises SettingsError for a request that no machine can fulfil: options that do not fit one another, or faults
+        that stop servers and cut networks (`destructive`) on machines that are not released for them.
         """
 
     def probe(self) -> Capability: ...
 
     def provision(self, spec: ClusterSpec) -> Cluster:
-        """Nodes up and reachable over SSH, or InfraError with everything cleaned up."""
+        """Returns nodes that run and are reachable over SSH, or raises InfraError with everything cleaned up."""
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
         """The kept cluster `spec.run_id`; of the spec only `control_log` counts besides. Raises InfraError where it is
@@ -243,7 +242,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Imaged(Protocol):
-    """A backend that makes its nodes from an image of ours: what is on them is known before they are there."""
+    """A backend that makes its nodes from the harness' image: their programs are known before they exist."""
 
     def image(self, options: Any) -> str | None:
         """Differs where the nodes' programs may. None: the image is another one, or not made yet."""

@@ -17,7 +17,7 @@ from infra.machines.api import InfraError
 
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.02
-"""Whoever looks (`holder`) has a shared lock for a moment; `take` tries again then."""
+"""A process that looks (`holder`) has a shared lock for a moment; `take` tries again then."""
 
 
 class Claim:
@@ -65,7 +65,7 @@ class Claim:
 
 
 def holder(path: Path) -> str | None:
-    """Who has the claim (`process 4711`, by its number in its own PID namespace), or None where nobody has."""
+    """The holder of the claim (`process 4711`, by its number in its own PID namespace); None if it is free."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -100,7 +100,7 @@ def _locked(fd: int, how: int) -> bool:
 
 
 def _is_at(fd: int, path: Path) -> bool:
-    """Whether the file is still the one at the path: its last holder may have removed it meanwhile."""
+    """True if the file is still the one at the path: its last holder may have removed it meanwhile."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:

@@ -23,7 +23,7 @@ class ControlLog:
     """Appends to one file from many threads. With `path` None it notes nothing.
 
     A full disk must not keep a fault from being healed, so a failed write is not raised: the first one is kept in
-    `failure` (one line) for whoever judges the run's evidence.
+    `failure` (one line) for the judgement of the run's evidence.
     """
 
     def __init__(self, path: Path | None) -> None:

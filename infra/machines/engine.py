@@ -47,12 +47,12 @@ def connect(timeout_s: float = 60) -> docker.DockerClient:
 
 
 def engine_answers() -> Capability:
-    """Whether a Docker engine answers now; if not, why, and what would help."""
+    """Probes if a Docker engine answers now; if not, returns the reason and the remedy."""
     try:
         client = connect(timeout_s=20)
     except InfraError as e:
         return Capability(False, str(e), _remedy(str(e)))
-    client.api.timeout = BUSY_TIMEOUT_S  # it is there: from now on it may be busy, with the machines of other runs, say
+    client.api.timeout = BUSY_TIMEOUT_S  # it exists: from now on it may be busy, with the machines of other runs, say
     try:
         version = client.version().get("Version", "?")
     except (DockerException, requests.RequestException) as e:
@@ -114,7 +114,7 @@ def start_engine(say: Say) -> None:
 
 
 def stop_engine() -> bool:
-    """End the engine that `start_engine` started, and no other. False when there is none of ours running.
+    """Ends the engine that `start_engine` started, and no other. False if no such engine runs.
 
     SIGTERM, and time for it to end its containers; SIGKILL after that.
     """
@@ -146,12 +146,12 @@ def running_engine() -> Owner | None:
 
 
 def note_use() -> None:
-    """Remember that the engine which is named now may hold something of ours (`was_used`)."""
+    """Records that the present engine may hold parts of the harness (`was_used`)."""
     _used().touch()
 
 
 def was_used() -> bool:
-    """Whether a cluster was ever made on the engine that is named now, from this cache folder."""
+    """True if a cluster was ever made on the present engine, from this cache folder."""
     return _used().exists()
 
 
@@ -162,7 +162,7 @@ def _used() -> Path:
 
 
 def _home() -> Path:
-    """What an engine of our own writes."""
+    """The folder of an engine that the harness started."""
     return cache_dir() / "engine"
 
 

@@ -24,7 +24,7 @@ from infra.machines.api import InfraError
 from results.cache import cache_dir, exclusive
 
 Say = Callable[[str], None]
-"""Where progress goes: one line each, no line end."""
+"""The receiver of progress: one line each, no line end."""
 
 SUITE: Final = "bookworm"
 PACKAGES: Final = (
@@ -45,7 +45,7 @@ _APT_SETTINGS: Final = re.compile(
     re.IGNORECASE,
 )
 _STAGES: Final = ("I: downloading", "I: extracting", "I: installing", "I: creating", "I: success")
-"""What of mmdebstrap's words a waiting user wants to see."""
+"""The beginnings of mmdebstrap's lines that a waiting user wants to see."""
 _BASE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
@@ -56,12 +56,12 @@ def image_id() -> str:
 
 
 def tar_path() -> Path:
-    """Where the tar lies, or will lie."""
+    """The path of the tar, which may not exist yet."""
     return cache_dir() / f"rootfs-{image_id()}.tar"
 
 
 def image_build() -> str | None:
-    """Which build of the image the cache has, or None. Packages of two builds may have other versions."""
+    """The build of the image in the cache, or None. Packages of two builds may have different versions."""
     try:
         about = tar_path().stat()
     except FileNotFoundError:
@@ -70,9 +70,9 @@ def image_build() -> str | None:
 
 
 def ensure_tar(say: Say) -> Path:
-    """The image as a tar; made if it is not in the cache. Several processes may ask at once: one makes it, all wait.
+    """The image as a tar; made if it is not in the cache. Several processes may call at once: one makes it, all wait.
 
-    Raises InfraError when it cannot be made; nothing half made is left under its name.
+    Raises InfraError if the build fails; no partial file is left under its name.
     """
     tar = tar_path()
     with exclusive(f"rootfs-{image_id()}"):

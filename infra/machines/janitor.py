@@ -30,10 +30,10 @@ _PAUSE_S: Final = 0.5
 
 
 class Sweeper(Protocol):
-    """What the janitor needs of a backend."""
+    """The part of a backend that the janitor needs."""
 
     def sweep(self, run_id: str) -> int:
-        """Remove what there is of a run, asking nobody; the number of things found. Raises InfraError."""
+        """Removes everything of a run without a question, and returns the number of things found. Raises InfraError."""
 
 
 class Janitor:
@@ -44,7 +44,7 @@ class Janitor:
 
     @classmethod
     def start(cls, backend_name: str, run_id: str) -> Janitor:
-        """Start one for this process and this run. What it does later is told in `janitor.log` of the cache folder."""
+        """Starts a janitor for this process and this run. It logs its work in `janitor.log` of the cache folder."""
         make_backend(backend_name)
         home = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
@@ -106,7 +106,9 @@ def await_dismissal(owner: Owner, stdin: int) -> bool:
 
 
 def _open_pidfd(owner: Owner) -> int | None:
-    """Readable once the owner has ended. None where it has already, or before Linux 5.3: the pipe tells as well."""
+    """A descriptor that is readable once the owner has ended. None if it has already, or before Linux 5.3: then the
+    pipe shows it.
+    """
     try:
         return os.pidfd_open(owner.pid)
     except OSError:
@@ -134,7 +136,7 @@ def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, 
 
 
 def make_backend(name: str) -> Sweeper:
-    """The backend with this name. Raises ValueError where there is none, or it leaves nothing on this machine."""
+    """The backend with this name. Raises ValueError if none has it, or the backend leaves nothing on this machine."""
     found = [point for point in entry_points(group=BACKENDS) if point.name == name]
     made: Any = found[0].load()() if found else None
     if not hasattr(made, "sweep"):

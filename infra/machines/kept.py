@@ -22,9 +22,9 @@ from results.cache import cache_dir
 
 @dataclass(frozen=True)
 class Kept:
-    """What is known of a kept cluster.
+    """The record of a kept cluster.
 
-    client, hosts  private keys as text: ours, and each node's own.
+    client, hosts  private keys as text: the client's, and each node's own.
     note           the caller's, unread here (the plan it was made for).
     """
 
@@ -73,7 +73,7 @@ def found(run_id: str) -> Kept | None:
 
 
 def is_on_record(run_id: str) -> bool:
-    """Whether there is a record, readable or not."""
+    """True if a record exists, readable or not."""
     return _path(run_id).exists()
 
 

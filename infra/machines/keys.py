@@ -41,7 +41,7 @@ class ClusterKeys:
 
     @property
     def authorized_keys(self) -> bytes:
-        """What belongs into `authorized_keys` on each node."""
+        """The content of `authorized_keys` on each node."""
         return f"{self.client.public}\n".encode("ascii")
 
 

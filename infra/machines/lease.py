@@ -23,7 +23,7 @@ from infra.machines.api import Completed, InfraError, NodeUnreachable, shown
 from infra.machines.remote.api import Stream
 
 _COMMAND_S = 60
-"""What one inject or undo command may take on the node."""
+"""The seconds that one inject or undo command may take on the node."""
 
 _GUARD = r"""
 trap '' HUP TERM INT PIPE
@@ -82,7 +82,7 @@ esac
 
 
 class Holder(Protocol):
-    """What a lease needs of its node."""
+    """The part of a node that a lease needs."""
 
     name: str
     run_id: str
@@ -153,7 +153,8 @@ class GuardedLease:
         note = first or "no answer"
         if first is not None and first.startswith("failed "):
             _, number, *output = first.split(" ", 2)
-            # The guard tells how the undo went before it ends; a failed one matters as much as the failed inject.
+            # The guard reports the result of the undo before it ends; a failed one matters as much as the failed
+            # inject.
             note = f"{first}; {self._guard.line(deadline)}"
         code = 0 if first == "held" else None
         for argv in inject:
@@ -175,7 +176,7 @@ class GuardedLease:
         raise InfraError(f"{name}: injecting with {command} failed: {' '.join(output) or 'no output'}{undone}")
 
     def _ask_guard(self, deadline: float) -> str | None:
-        """What ended the lease, or None when the guard is gone without a word."""
+        """The cause of the lease's end; None if the guard is gone without a message."""
         start = time.monotonic()
         self._guard.send(b"heal\n", deadline)  # it may have ended by itself: then its last line is there to be read
         output = self._guard.line(deadline)

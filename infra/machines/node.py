@@ -19,9 +19,9 @@ from infra.machines.lease import GuardedLease
 from infra.machines.remote.api import CAP, ExecResult, Remote, Stream
 
 _KILL_AFTER_S = 2
-"""What a command that outlived its deadline gets between SIGTERM and SIGKILL."""
+"""The time that a command past its deadline gets between SIGTERM and SIGKILL."""
 _GRACE_S = 4
-"""How much longer than the node itself we wait for the end of a command, for the way there and back."""
+"""The time that the caller waits longer than the node for the end of a command, for the way there and back."""
 
 PROCESS_OF = """
 started_of() {  # start time (clock ticks since boot) of a process that runs; field 22 of proc(5)'s stat
@@ -113,7 +113,7 @@ def spawn_argv(argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile
 
     It prints `PID START` and ends once the daemon's program is entered. The environment is the caller's plus `env`;
     the daemon's working folder is its log's. With `once`, a daemon of this pid file that still runs is left alone
-    and told instead, so the command may be repeated.
+    and printed instead, so the command may be repeated.
     """
     for name in env:
         if not name or "=" in name:

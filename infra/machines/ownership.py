@@ -52,12 +52,12 @@ def current() -> Owner:
 
 
 def is_alive(owner: Owner) -> bool:
-    """Whether that very process still runs; a zombie, a reused pid and an earlier boot do not count."""
+    """True if exactly this process still runs; a zombie, a reused pid and an earlier boot do not count."""
     return Owner.of(owner.pid) == owner
 
 
 def text_is_alive(text: str) -> bool:
-    """`is_alive` of a label that may be damaged: what names nobody has no living owner."""
+    """`is_alive` of a label that may be damaged: a label without a valid owner has no living one."""
     try:
         return is_alive(Owner.parse(text))
     except ValueError:

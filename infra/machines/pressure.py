@@ -1,6 +1,6 @@
-"""What a node's machine gives its servers: a small probe on each node that writes one line every two seconds.
+"""The resources that a node's machine gives its servers: a small probe on each node writes one line every two seconds.
 
-The line, all figures counted since some start and in whole numbers, `-` where the kernel does not tell:
+The line, all figures counted since some start and in whole numbers, `-` where the kernel reports none:
 
     1795331735123456  812  81532394 0 1204  0 184467  broker=4711:2090554:1106422:15 broker/4733=ReputMessageSer:1803:5
     time (us, UTC)    late PSI cpu, memory, io  steal all  kind=pid:ran (ns):waited:switches kind/thread=name:ran:waited
@@ -31,14 +31,14 @@ from infra.machines.api import InfraError, Node
 log = logging.getLogger("infra")
 
 HOME: Final = "/var/lib/harness"
-"""Where the servers' pid files lie."""
+"""The folder of the servers' pid files."""
 
 FILE: Final = "machine.log"
 
 _PROBE: Final = r"""
 home=$1
 shopt -s nullglob
-exec {quiet}<> <(:)     # nobody writes into it: reading with a limit is a sleep that starts no process
+exec {quiet}<> <(:)     # nothing is written into it: reading with a limit is a sleep that starts no process
 while :; do
     worst=0
     for ((i = 0; i < 10; i++)); do

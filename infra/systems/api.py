@@ -25,14 +25,14 @@ class ServersRun(InfraError):
 
 @dataclass(frozen=True)
 class Launch:
-    """What a server is started with, beside its configuration.
+    """The parts that start a server, beside its configuration.
 
     version      of the published artifacts; None: the topology's own.
-    jars         a user's own build, put in front of the class path.
+    jars         a user's own build, in front of the class path.
     env          environment variables. wrapper: a command in front of the server's own, which ends in running its
                  arguments (libfaketime's, say).
-    jvm_options  put behind ours.
-    mends        ids of known defects to correct (`infra.systems.mends`), where the version has them.
+    jvm_options  behind the harness' own.
+    mends        ids of known defects to correct (`infra.systems.mends`), if the version has them.
     """
 
     version: str | None = None
@@ -70,18 +70,18 @@ class LaunchRule:
     kinds: Sequence[str] = ()
 
     def holds_for(self, node: str, kind: str) -> bool:
-        """Whether it is meant for a server."""
+        """True if it applies to a server."""
         return (not self.nodes or node in self.nodes) and (not self.kinds or kind in self.kinds)
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How the servers of a topology are to be started.
+    """The settings with which the servers of a topology start.
 
     settings  server settings by their own names, as text (`--set dledger.heartBeatTimeIntervalMs=500`).
     profile   one of the topology's `profiles`; None: its first.
-    launch    for all servers. rules: for some of them, the later ones over the earlier.
-    versions  others that must be on the nodes as well: faults may change to them while the run goes.
+    launch    for all servers. rules: for some of them; later ones override earlier ones.
+    versions  others that must be on the nodes as well: faults may change to them during the run.
     kinds     of servers that clients need, beside those that every topology has: `proxy`.
     """
 
@@ -95,16 +95,16 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class Status:
-    """What one node reports at one moment (the run stamps it and keeps it as `results.record.Observation`).
+    """The report of one node at one moment (the run stamps it and keeps it as `results.record.Observation`).
 
     role    `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer in time). A broker's master is
             its group's leader here, its slaves are followers.
     term    Raft term, or the master's epoch, or None. leader: name of the node it considers the leader, or None.
-    begin, end, committed, applied: log indices, or None where not said; -1 means "none yet". Brokers count bytes of
+    begin, end, committed, applied: log indices, or None if not reported; -1 means "none yet". Brokers count bytes of
             the CommitLog: its smallest and largest offset, the confirm offset, and what is dispatched to the queues.
-    extra   what else a server said, where known: `broker_id`, `broker_name`, `master` (node name), `epoch`,
+    extra   further facts of a server, where known: `broker_id`, `broker_name`, `master` (node name), `epoch`,
             `controller` (`leader`, `follower`), `in_sync` (node names), `in_sync_epoch` and `master_epoch` (all three
-            said by the leader of the controllers alone), `namesrv` (whether it answers).
+            reported by the leader of the controllers alone), `namesrv` (whether it answers).
     """
 
     role: str
@@ -130,36 +130,37 @@ TOPOLOGIES: Final = "harness.topologies"
 
 
 class Admin(Protocol):
-    """What a server tells an administrator while it runs, and lets him change. All of it may block.
+    """The administrator's view of a running server: its facts, and the changes that it accepts. All methods may block.
 
-    A server that has no such thing, or does not answer in time, raises InfraError: who, and why.
+    For a server without such an interface, or without an answer in time, they raise InfraError with its name and
+    reason.
     """
 
     def answers(self, timeout_s: float) -> bool:
-        """Whether it answers at all: the first sign of life, which says nothing about serving. Never raises."""
+        """True if it answers at all: the first sign of life, which does not mean that it serves. Never raises."""
 
     def version(self, timeout_s: float) -> str:
-        """The version that runs: as the server says, or, of one that says none, as its process was started."""
+        """The version that runs: as the server reports it, or else as its process was started."""
 
     def settings(self, timeout_s: float) -> Mapping[str, str]:
         """Its effective configuration."""
 
     def change_command(self, settings: Mapping[str, str]) -> Sequence[str]:
-        """An argv that changes its configuration *on the node itself*, without the control program (for leases): of the
-        running server, at once; of one that does not run, for its next start. Idempotent.
+        """An argv that changes its configuration *on the node itself*, without the control program (for leases). A
+        running server changes at once, a stopped one at its next start. Idempotent.
         """
 
 
 class Server(Protocol):
-    """One server process of a topology on one node. What it does may block.
+    """One server process of a topology on one node. All methods may block.
 
     kind       `namesrv`, `controller`, `broker`, `proxy`; or `server`, the only one of a DLedger node.
-    ports      kind -> port, for itself and for whoever runs inside it (a controller inside a name server); and
+    ports      kind -> port, for itself and for servers that run inside it (a controller inside a name server); and
                `REPLICATION`.
     group      the replica group whose data it holds; None: it holds none, and its node serves without it.
     data_dirs  where it keeps its data on the node. log: the file of its log there.
-    files      kind of file -> where it lies below `data_dirs`, and what is in it; empty: not told.
-    launch     what it is started with. A change (a rolling upgrade) shows at its next start.
+    files      kind of file -> its paths below `data_dirs`, and its layout; empty: unknown.
+    launch     the parts that start it. A change (a rolling upgrade) shows at its next start.
     pidfile    on the node: its process id, and when that started.
     """
 
@@ -182,16 +183,16 @@ class Server(Protocol):
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Where clients reach it: address and port."""
+        """The address and port for clients."""
 
     def start(self) -> None:
-        """Start it (asynchronous: readiness is probed). Nothing happens where it runs."""
+        """Starts it (asynchronous: readiness is probed). Does nothing if it runs."""
 
     def start_command(self) -> Sequence[str]:
         """An argv that starts it *on the node itself*, without the control program (for leases)."""
 
     def stop(self, timeout_s: float = 20) -> None:
-        """End it in an orderly way: SIGTERM, then SIGKILL. Raises InfraError for a process that outlives both."""
+        """Ends it in an orderly way: SIGTERM, then SIGKILL. Raises InfraError for a process that outlives both."""
 
     def process(self) -> ProcessId | None:
         """Its process, or None when it does not run."""
@@ -201,9 +202,9 @@ class Server(Protocol):
 
 
 class Topology(Protocol):
-    """Which servers run on which node. Found through the entry points `harness.topologies`; constructed as
-    `T(settings: ServerSettings, options: T.Options)`. `shares` is asked before the cluster is provisioned, `attach`
-    gives it the cluster, then `start_all`.
+    """A choice of servers for each node. Found through the entry points `harness.topologies`; constructed as
+    `T(settings: ServerSettings, options: T.Options)`. `shares` is called before the cluster is provisioned, then
+    `attach` with the cluster, then `start_all`.
     """
 
     name: str
@@ -246,18 +247,18 @@ class Topology(Protocol):
         """
 
     def record(self) -> DeploymentRecord:
-        """Who is where now, for the run's folder."""
+        """The present servers and nodes, for the run's folder."""
 
     def forget(self, node: Node, timeout_s: float) -> str:
-        """Have those who keep the list of a group's members forget the server of this node, which has stopped: in
-        words, what they forgot. Raises InfraError where nobody keeps a list, or it is refused until the time is over.
+        """Makes the keepers of a group's list of members forget the stopped server of this node. Returns in words what
+        they forgot. Raises InfraError if no server keeps a list, or if it is refused until the time is over.
         """
 
     def keeps_address(self, node: str) -> str | None:
-        """Why a node cannot come back with another address: who knows it by this one; None: it can."""
+        """The reason why a node cannot return with another address: others know it by this one; None: it can."""
 
     def readdress(self, node: Node) -> None:
-        """Write the configuration of a node's servers, whose address has changed. Running servers do not see it."""
+        """Writes the configuration of a node's servers, whose address has changed. Running servers do not see it."""
 
     def permits(self) -> Permissions:
         """The anomalies that this topology, with this profile and these settings, permits."""
@@ -272,9 +273,9 @@ class Topology(Protocol):
         """Wait until the group serves writes, by probes and without fixed sleeps."""
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
-        """What the node reports now. Never raises: role `silent` instead.
+        """The present report of the node. Never raises: role `silent` instead.
 
-        `thorough` asks also for what costs a server much to say; without it all offsets may be None.
+        `thorough` also makes queries that are expensive for a server; without it all offsets may be None.
         """
 
     def collect(self, node: Node, into: Path) -> list[Path]:
@@ -314,7 +315,7 @@ class Deployment:
         ]
 
     def server(self, node: str, kind: str) -> Server:
-        """The server of a kind on a node. Raises InfraError where there is none."""
+        """The server of a kind on a node. Raises InfraError if the node has none."""
         found = self.servers(node, kind)
         if not found:
             raise InfraError(f"{node}: the topology {self.topology.name} has no {kind} there")

@@ -61,8 +61,8 @@ def _many(names: Sequence[str], one: str, several: str) -> str:
 
 
 def compare(own: Sequence[Path], published: Path, version: str) -> Build:
-    """What folders of own jars (the first wins) change in a folder of published ones. Raises SettingsError for what is
-    no jar. Up to 20 s where thousands of classes differ; what was compared once is kept.
+    """Compares folders of own jars (the first wins) with a folder of published ones. Raises SettingsError for a file
+    that is no jar. Takes up to 20 s if thousands of classes differ; results are kept.
     """
     kept = cache_dir() / "builds" / f"{_key([*own, published], version)}.json"
     with exclusive("builds"):

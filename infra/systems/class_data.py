@@ -32,7 +32,7 @@ ON_NODE: Final = "/opt/harness/class-data"
 """There a node has `VERSION/KIND.jsa`."""
 
 _DUMPED: Final = "/var/lib/harness/class-data"
-"""Where the node of a rehearsal writes them."""
+"""The folder in which the node of a rehearsal writes them."""
 
 _RECIPE: Final = 1
 """Raise it when a rehearsal changes in a way that the other inputs of the key do not show."""
@@ -67,7 +67,7 @@ class Rehearsed(Protocol):
 
 
 def archive(version: str | None, kind: str) -> str:
-    """Where the archive of a kind of server lies on the nodes, if they have it."""
+    """The path of the archive of a kind of server on the nodes, if they have it."""
     return f"{ON_NODE}/{version}/{kind}.jsa"
 
 
@@ -136,7 +136,7 @@ def _key(image: str, jars: Sequence[Share]) -> str:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether the archives in a folder are those that were written there, byte for byte."""
+    """True if the archives in a folder are those that were written there, byte for byte."""
     try:
         sums = json.loads((folder / _SUMS).read_text())
         return bool(sums) and all(checksum_of(folder / name) == sums[name] for name in sums)
@@ -145,7 +145,7 @@ def _whole(folder: Path) -> bool:
 
 
 def _rehearse(topology: Topology, spec: ClusterSpec, backend: Backend, into: Path) -> None:
-    """Start the servers of a topology on one node until they serve, end them, and fetch what their JVMs wrote."""
+    """Starts the servers of a topology on one node until they serve, ends them, and fetches the files of their JVMs."""
     cluster = backend.provision(spec)
     try:
         (node,) = cluster.nodes

@@ -43,7 +43,7 @@ _BUFFER: Final = re.compile(r"^7 java/nio/\w*Buffer( \w+ \(.*\))Ljava/nio/\w*Buf
 
 
 def digest(data: bytes) -> str:
-    """What identifies a class. Raises ValueError for what is no class file."""
+    """The digest that identifies a class. Raises ValueError for data that is no class file."""
     try:
         return hashlib.sha256("\n".join(_Class(data).lines()).encode()).hexdigest()
     except (struct.error, IndexError, KeyError, UnicodeError) as problem:
@@ -196,7 +196,7 @@ class _Class:
 
 
 def _starts(code: bytes) -> Iterator[int]:
-    """Where the instructions begin."""
+    """The offsets at which the instructions begin."""
     at = 0
     while at < len(code):
         yield at
@@ -210,7 +210,7 @@ def _starts(code: bytes) -> Iterator[int]:
 
 
 def _switch(code: bytes, at: int) -> tuple[int, int]:
-    """Where the numbers of a switch begin, and where the next instruction does."""
+    """The offsets of a switch's numbers and of the next instruction."""
     begin = at + 4 - at % 4
     _, first, second = struct.unpack_from(">iii", code, begin) if len(code) >= begin + 12 else (0, 0, 0)
     if code[at] == _TABLESWITCH:

@@ -48,7 +48,7 @@ NO_PERF_FILE: Final = "-XX:+PerfDisableSharedMem"
 
 
 def options(gc_log: str) -> dict[str, str]:
-    """What every JVM gets besides its heap, each option with its reason. `gc_log`: name of its file in `LOG`."""
+    """Options of every JVM besides its heap, each with its reason. `gc_log`: name of its file in `LOG`."""
     return {
         "-XX:+UseSerialGC": "the other collectors' threads cost more than they give with so small a heap",
         "-XX:TieredStopAtLevel=1": "ready a third sooner; the second compiler never pays within a run of minutes",
@@ -56,7 +56,7 @@ def options(gc_log: str) -> dict[str, str]:
             "the heap is small by our choice: a process that is gone, with a line in its log, is an honest finding; "
             "one that lives on with some of its threads dead is not the server's behaviour but ours"
         ),
-        NO_PERF_FILE: "the JVM's statistics stay out of /tmp, where a killed one would leave them for good",
+        NO_PERF_FILE: "the JVM's statistics stay out of /tmp, where a killed one would leave them permanently",
         f"-Djava.io.tmpdir={TMP}": "what a killed server leaves behind goes with the rest of it, not left in /tmp",
         f"-XX:ErrorFile={LOG}/hs_err_%p.log": "a crash of the JVM is evidence",
         f"-Xlog:gc*:file={LOG}/{gc_log}:time,uptime:filecount=5,filesize=2m": (
@@ -64,7 +64,7 @@ def options(gc_log: str) -> dict[str, str]:
         ),
         "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED": "dropping a mapped file needs it from JDK 16 on",
         "--add-opens=java.base/java.nio=ALL-UNNAMED": (
-            "the same; without, the first snapshot of DLedger that drops one stops the node's applies for good"
+            "the same; without, the first snapshot of DLedger that drops one stops the node's applies permanently"
         ),
     }
 
@@ -84,11 +84,11 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True)
 class Program:
-    """A Java program: its main class, its arguments, and the JVM options of ours.
+    """A Java program: its main class, its arguments, and the harness' JVM options.
 
     class_path  jars on the node, the first wins; a user's own are before them. One by one: `folder/*` stands for them
                 in the order of the folder, which differs between file systems.
-    archive     of the class data, on the node (`infra.systems.class_data`); None: it has none.
+    archive     of the class data, on the node (`infra.systems.class_data`); None: no archive.
     """
 
     main: str
@@ -101,8 +101,8 @@ class Program:
 class JavaServer:
     """A server in a JVM of its own; implements `infra.systems.api.Server`.
 
-    `program` tells what is run, for the launch that is active when the server is started. label: what its files on the
-    node are called, where that is not its kind: a node may have several of one.
+    `program` returns the program for the launch that is active when the server is started. label: the name of its files
+    on the node, if that is not its kind: a node may have several of one.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class JavaServer:
 
     @property
     def log(self) -> str:
-        """Where its log lies on the node."""
+        """The path of its log on the node."""
         return log_file(self.label)
 
     @property
@@ -150,7 +150,9 @@ class JavaServer:
         self.node.run(self.start_command())
 
     def start_command(self) -> Sequence[str]:
-        """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
+        """The argv of the start. Run twice at once, it starts one server all the same: `flock -o` keeps the lock from
+        the server.
+        """
         launch = self.launch
         program = self._program(launch)
         own = [] if launch.jars is None else [f"{user_lib(launch.jars)}/*"]
@@ -178,7 +180,7 @@ class JavaServer:
         return self.node.process(self.pidfile)
 
     def must_run(self) -> None:
-        """Raises InfraError with the end of its log where it has ended."""
+        """Raises InfraError with the end of its log if it has ended."""
         if self.process() is None:
             raise InfraError(f"{self.node.name}: the {self.label} has ended; its log: {self.last_words()}")
 
@@ -187,14 +189,14 @@ class JavaServer:
 
 
 class Looks:
-    """Looks whether servers that start still run: every `LOOK_S`, and once after the deadline (`time.monotonic()`)."""
+    """Checks if starting servers still run: every `LOOK_S`, and once after the deadline (`time.monotonic()`)."""
 
     def __init__(self, servers: Sequence[JavaServer], deadline: float) -> None:
         self._servers, self._deadline = servers, deadline
         self._last = time.monotonic()
 
     def must_run(self) -> None:
-        """Where it is time for a look: raises InfraError with the end of the log of one that has ended."""
+        """If a check is due, raises InfraError with the end of the log of a server that has ended."""
         if time.monotonic() > min(self._last + LOOK_S, self._deadline):
             for server in self._servers:
                 server.must_run()
@@ -202,17 +204,17 @@ class Looks:
 
 
 def log_file(kind: str) -> str:
-    """Where the log of a server lies on its node."""
+    """The path of a server's log on its node."""
     return f"{LOG}/{kind}.log"
 
 
 def pid_file(kind: str) -> str:
-    """Where the number of a server's process lies on its node."""
+    """The path of the file with a server's process id on its node."""
     return f"{RUN}/{kind}.pid"
 
 
 def class_path(node: Node, kind: str) -> Sequence[str]:
-    """The folders and jars that a running server was started with, as the kernel tells. Raises InfraError where it does
+    """The folders and jars that a running server was started with, as the kernel reports. Raises InfraError if it does
     not run.
     """
     running = node.process(pid_file(kind))
@@ -223,17 +225,17 @@ def class_path(node: Node, kind: str) -> Sequence[str]:
 
 
 def user_lib(jars: Path) -> str:
-    """Where a user's folder of jars lies on the nodes: several may, one for each build."""
+    """The path of a user's folder of jars on the nodes: there may be several, one for each build."""
     return f"{USER_LIB}/{hashlib.sha256(str(jars).encode()).hexdigest()[:12]}"
 
 
 def launches(settings: ServerSettings) -> list[Launch]:
-    """All that a server may be started with: everybody's, and those of the rules."""
+    """All possible launches of a server: the common one, and those of the rules."""
     return [settings.launch, *(rule.launch for rule in settings.rules)]
 
 
 def launch_for(settings: ServerSettings, node: str, kind: str) -> Launch:
-    """A server's own launch: everybody's, and over it what the rules say that hold for it."""
+    """A server's own launch: the common one, overridden by the rules that apply to it."""
     found = settings.launch
     for rule in settings.rules:
         if rule.holds_for(node, kind):
@@ -286,8 +288,8 @@ def own_builds(settings: ServerSettings, version: str, published: Callable[[str]
 
 
 def describe_builds(settings: ServerSettings, builds: Sequence[Build]) -> dict[str, str]:
-    """The users' jars with their checksums, what they change, and the mends, for the run's environment; empty where
-    there are none.
+    """The users' jars with their checksums, their changes, and the mends, for the run's environment; empty without
+    any of them.
     """
     jars = [jar for share in user_shares(settings) for jar in sorted(share.source.glob("*.jar"))]
     found = {"user_jars": " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)} if jars else {}
@@ -328,7 +330,7 @@ def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:
 
 
 def java_version(node: Node) -> str:
-    """The first line of `java -version` on a node. Raises InfraError where there is none."""
+    """The first line of `java -version` on a node. Raises InfraError if the node has no Java."""
     output = node.run(["java", NO_PERF_FILE, "-version"], check=False)
     if output.code != 0:
         raise InfraError(f"{node.name}: there is no working java; install a JRE of version 17 there")

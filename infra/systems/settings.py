@@ -11,7 +11,7 @@ from infra.machines.api import SettingsError
 
 @dataclass(frozen=True)
 class Default:
-    """A setting that we choose differently from the server, and why."""
+    """A setting whose default in the harness differs from the server's, and the reason."""
 
     value: str
     why: str
@@ -28,8 +28,8 @@ def chosen(
     """Kind of server -> the user's settings for it, from `KIND.NAME` -> value.
 
     ours    kind -> names that the topology itself decides. called: whose names these are, for the message.
-    Raises SettingsError for a setting that cannot be meant, and for all at once that the topology decides. The server
-    itself is asked whether it has a setting.
+    Raises SettingsError for an invalid setting, and for all at once that the topology decides. The server itself
+    decides if it has a setting.
     """
     found: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     reserved = [key for key in settings if key.partition(".")[2] in ours.get(key.partition(".")[0], ())]

@@ -77,9 +77,9 @@ def test_no_answer() -> None:
         broker = admin("broker", port)
         assert not await asyncio.to_thread(broker.answers, 1)
         for ask, said in ((broker.version, "its version"), (broker.settings, "its settings")):
-            with pytest.raises(InfraError, match=f"n1: the broker does not tell {said}: .*refused"):
+            with pytest.raises(InfraError, match=f"n1: the broker does not report {said}: .*refused"):
                 await asyncio.to_thread(ask, 1)
-        with pytest.raises(InfraError, match="n1: the proxy tells nobody its settings"):
+        with pytest.raises(InfraError, match="n1: the proxy does not report its settings to anyone"):
             await asyncio.to_thread(admin("proxy", port).settings, 1)
 
     run(test)

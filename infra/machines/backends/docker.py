@@ -61,8 +61,8 @@ LAYOUT: Final = "rocketmq-harness.layout"
 _PIDS: Final = 8192
 _MEMORY_SHARE: Final = 0.75
 _LEAST_MEMORY: Final = 2 << 30
-"""What a node may use, so that one that runs wild cannot take the machine: processes, threads included; its share of
-three quarters of the engine's memory, but never less than what its servers need.
+"""The limits of a node, so that a faulty one cannot exhaust the machine: processes, threads included; its share of
+three quarters of the engine's memory, but never less than its servers need.
 """
 
 # Docker writes /etc/resolv.conf when the container starts, and its DNS makes unknown names hang for 10 to 20 s. Older
@@ -73,7 +73,7 @@ _COMMAND: Final = (
     " -o MaxSessions=100 -o MaxStartups=100"
 )
 _GONE: Final = (404, 409)
-"""What the engine says of a container that is no more, or that somebody else is removing."""
+"""Status codes of the engine for a container that is gone, or that another program is removing."""
 
 
 _IMAGE: Final = re.compile(
@@ -197,7 +197,7 @@ class DockerBackend:
                 mark_kept(client, image, prefix, labels)
             now = {node.name: node.address for node in nodes}
             kept.save(kept.Kept.of(self.name, spec.run_id, now, keys, facts, note))
-            subnet.release()  # its route tells that it is taken
+            subnet.release()  # its route marks it as taken
             janitor.dismiss()
             _release(claim)
             client.close()
@@ -228,7 +228,7 @@ class DockerBackend:
         )
 
     def leftovers(self) -> list[Leftover]:
-        """Raises InfraError where an engine that may hold something of ours does not answer."""
+        """Raises InfraError if an engine that may hold parts of the harness does not answer."""
         answer = engine_answers()
         if not answer.ok:
             if not was_used():
@@ -259,7 +259,7 @@ class DockerBackend:
                     _release(claim)
 
     def sweep(self, run_id: str) -> int:
-        """Remove what there is of a run, asking nobody; the number of things found."""
+        """Removes everything of a run without a question, and returns the number of things found."""
         with contextlib.closing(connect()) as client:
             found = remove_images(self.name, run_id) + _sweep(client, run_id)
         kept.forget(run_id)
@@ -268,7 +268,7 @@ class DockerBackend:
 
 
 def _prefix(run_id: str) -> str:
-    """How the names of everything of a run begin."""
+    """The prefix of all names of a run."""
     return f"harness-{slug(run_id)}"
 
 
@@ -285,7 +285,7 @@ def _leftover(backend: str, run_id: str, found: Sequence[tuple[str, Any]], now: 
 
 
 def _by(found: Sequence[tuple[str, Any]]) -> str:
-    """Which process of this machine a run belongs to; empty where it is none of them."""
+    """The process of this machine that owns a run, as text; empty if none does."""
     owners = [_labels(thing).get(OWNER, "") for _, thing in found]
     living = next((owner for owner in owners if text_is_alive(owner)), None)
     return "" if living is None else f" (process {Owner.parse(living).pid})"
@@ -305,7 +305,7 @@ def _release(claim: EngineClaim) -> None:
 
 
 def _memory_of_a_node(machine: Mapping[str, Any], nodes: int) -> int:
-    """In bytes, by what the engine tells of its machine; 0 (no limit) where it does not tell."""
+    """The memory of a node in bytes, from the engine's report of its machine; 0 (no limit) without such a report."""
     total = int(machine.get("MemTotal") or 0)
     return max(_LEAST_MEMORY, int(total * _MEMORY_SHARE / nodes)) if total else 0
 
@@ -347,7 +347,7 @@ def _furniture(keys: ClusterKeys, name: str) -> bytes:
 
 
 def _why_not(client: docker.DockerClient, name: str) -> str | None:
-    """Why a container will never answer: it ended, with these last words."""
+    """The reason why a container will never answer: it ended, with these last words; None if it runs."""
     try:
         container = client.containers.get(name)
         if container.status in ("created", "running", "restarting"):
@@ -433,7 +433,7 @@ def _in_parallel(work: Callable[[Any], None], items: Sequence[Any]) -> None:
 
 @contextlib.contextmanager
 def _one_line() -> Iterator[None]:
-    """What the engine refuses, or the loss of it, as InfraError."""
+    """Raises InfraError for a request that the engine refuses, and for the loss of the engine."""
     try:
         yield
     except APIError as e:

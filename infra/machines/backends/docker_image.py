@@ -47,7 +47,7 @@ def _build_on(client: docker.DockerClient, base: str, say: Say) -> str:
                 ) from e
         say(f"image: building {tag} on top of {base}")
         try:
-            # The host's network: an engine of ours has no bridge that a build could reach a mirror through.
+            # The host's network: the harness' own engine has no bridge that a build could reach a mirror through.
             client.images.build(
                 fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True, forcerm=True, network_mode="host"
             )

@@ -118,13 +118,13 @@ class EngineClaim:
 
 
 def _socket(stdin: Any) -> Any:
-    """What the SDK's stream sends through (some of its transports give the socket itself); None once it was closed."""
+    """The socket behind the SDK's stream (some of its transports give the socket itself); None once it was closed."""
     return getattr(stdin, "_sock", stdin)
 
 
 def _started(container: Any) -> Any:
-    """Start a claim's container; its stdin, as a socket. Attached before the start: the end of this connection is the
-    end of its stdin.
+    """Starts a claim's container, and returns its stdin as a socket. Attached before the start: the end of this
+    connection is the end of its stdin.
     """
     stdin = container.client.api.attach_socket(container.id, params={"stdin": 1, "stream": 1})
     try:
@@ -143,7 +143,7 @@ def mark_kept(client: docker.DockerClient, image: str, prefix: str, labels: Mapp
 
 
 def is_held(containers: Iterable[Any], now: datetime) -> bool:
-    """Whether one of a run's containers is a claim that somebody holds: it runs, or is about to be started.
+    """True if one of a run's containers is a claim that a process holds: it runs, or is about to be started.
 
     now  the engine's time.
     """
@@ -155,12 +155,12 @@ def is_held(containers: Iterable[Any], now: datetime) -> bool:
 
 
 def is_kept(containers: Iterable[Any]) -> bool:
-    """Whether one of a run's containers is the mark of a cluster that was kept."""
+    """True if one of a run's containers is the mark of a cluster that was kept."""
     return any(_labels(c).get(ROLE) == "kept" for c in containers)
 
 
 def engine_time(client: docker.DockerClient) -> datetime:
-    """What the engine's clock says. A DockerException where it says nothing that is a time."""
+    """The time of the engine's clock. Raises DockerException if the engine returns no valid time."""
     try:
         return _time(str(client.info()["SystemTime"]))
     except (KeyError, ValueError) as problem:
@@ -168,7 +168,7 @@ def engine_time(client: docker.DockerClient) -> datetime:
 
 
 def _remove_unless_running(container: Any) -> None:
-    """The engine refuses to remove one that somebody has just started: then it is theirs."""
+    """Removes a container. The engine refuses if another process has just started it: then it is theirs."""
     try:
         container.remove(v=True)
     except NotFound:

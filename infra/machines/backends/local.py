@@ -148,7 +148,7 @@ class LocalBackend:
             switch.detach_process()
             now = {node.name: node.address for node in nodes}
             kept.save(kept.Kept.of(self.name, spec.run_id, now, keys, facts, note))
-            subnet.release()  # its route tells that it is taken
+            subnet.release()  # its route marks it as taken
             janitor.dismiss()
             claim.release()
 
@@ -195,8 +195,8 @@ class LocalBackend:
             claim.release()
 
     def sweep(self, run_id: str) -> int:
-        """Remove what there is of a run, asking nobody; the number of things found. Raises InfraError where a kept
-        cluster hangs on a process of another PID namespace.
+        """Removes everything of a run without a question, and returns the number of things found. Raises InfraError if
+        a kept cluster depends on a process of another PID namespace.
         """
         state = _find(run_id)
         if not state.exists():
@@ -240,7 +240,7 @@ class _Switch:
         return self._process.pid
 
     def why_not(self, name: str) -> str | None:
-        """Why a node will never come up: the last words of the switch, or of the node."""
+        """The reason why a node will never come up: the last words of the switch, or of the node; None while it may."""
         if self._process.poll() is not None:
             return f"the switch ended with {self._process.returncode}: {_last_line(self._state / 'switch.log')}"
         if (self._state / f"{name}.ended").exists():
@@ -265,7 +265,7 @@ class _Switch:
         end = self._process.stdin.fileno()
         claim = Claim.take(_claims(self._state, "keeper"))
         lock = claim.leave()
-        # Whoever reads the run's output to its end must not wait for the keeper.
+        # A reader of the run's output to its end must not wait for the keeper.
         keeper = subprocess.Popen(
             ["sleep", "infinity"],
             stdin=subprocess.DEVNULL,
@@ -325,7 +325,9 @@ def _furnish(folder: Path, name: str, addresses: Mapping[str, str], keys: Cluste
 
 
 def _try_namespaces() -> str | None:
-    """What of the namespaces fails on this machine, by doing it on a scratch folder; None when all works."""
+    """The part of the namespaces that fails on this machine, found by a trial on a scratch folder; None if all
+    works.
+    """
     _state_dir()
     with tempfile.TemporaryDirectory(prefix="probe-", dir=cache_dir()) as scratch:
         argv = [*_NAMESPACES, "sh", str(_SCRIPTS / "probe.sh"), scratch]
@@ -350,7 +352,7 @@ def _state_dir() -> Path:
 
 
 def _claims(state: Path, of: str) -> Path:
-    """Where the claim on a cluster stands: outside of its folder, so that it is there before that is and after."""
+    """The path of the claim on a cluster: outside of the cluster's folder, so that the claim may outlive it."""
     return cache_dir() / "claims" / f"local-{state.name}.{of}"
 
 

@@ -93,13 +93,13 @@ class OwnedCluster:
 
 
 def images_folder(backend: str, run_id: str) -> Path:
-    """Where the images of a cluster's file systems lie on this machine."""
+    """The folder of the images of a cluster's file systems on this machine."""
     return cache_dir() / "images" / f"{backend}-{slug(run_id)}"
 
 
 def remove_images(backend: str, run_id: str) -> int:
-    """Remove them; how many clusters' there were: one, or none. What is still mounted lasts until its node ends, so
-    they go before anything else: a removal that is broken off finds the rest of the cluster, and with it nothing here.
+    """Removes a cluster's images, and returns 1, or 0 if it has none. A mounted image lasts until its node ends, so the
+    images go first: after an interrupted removal, the rest of the cluster is found, and no image is left here.
     """
     folder = images_folder(backend, run_id)
     if not folder.exists():
@@ -159,7 +159,7 @@ def make_nodes(addresses: Mapping[str, str], keys: ClusterKeys, control_log: Con
 def reach(nodes: Sequence[Node], why_not: Callable[[str], str | None], timeout_s: float = REACH_TIMEOUT_S) -> None:
     """Wait until every node takes commands over SSH.
 
-    `why_not(name)` tells in one line why a node never will (it died, and said so), or None while there is hope.
+    `why_not(name)` returns one line why a node never will (it died, and said so), or None while it still may.
     Raises InfraError at the first node that will not, or at the deadline.
     """
     until = time.monotonic() + timeout_s

@@ -62,7 +62,7 @@ PROGRAMS: Final[Mapping[str, str]] = {
     "nft": "nftables",
     "java": "openjdk-17-jre-headless",
 }
-"""What a host must have: program -> Debian's package (Debian 12)."""
+"""The programs that a host must have: program -> Debian's package (Debian 12)."""
 
 _INSTALL_S: Final = 900
 _DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
@@ -149,7 +149,7 @@ class SshCluster:
             except InfraError as error:
                 raise InfraError(
                     f"{error}; run {self.run_id} has a record: `harness clean` removes its remains as soon as "
-                    f"that is possible (if it is gone for good: remove {ssh_records.path_of(self.run_id)})"
+                    f"that is possible (if it is gone permanently: remove {ssh_records.path_of(self.run_id)})"
                 ) from error
             finally:
                 for node in self.nodes:
@@ -239,7 +239,9 @@ class SshBackend:
         return cluster
 
     def leftovers(self) -> list[Leftover]:
-        """What this machine's runs left on hosts, by the records in the cache folder; the hosts are not asked."""
+        """Returns leftovers of this machine's runs on hosts, by the records in the cache folder, without a request
+        to them.
+        """
         found = []
         for path in sorted(ssh_records.records().glob("*.json")):
             try:

@@ -19,7 +19,7 @@ from infra.machines.primitives.network import TABLE_PREFIX
 from infra.machines.primitives.packets import SWEEP
 
 ROOTS: Final = ("/opt/harness", "/var/lib/harness")
-"""Where everything of ours lies on a host: programs (shares), and what servers write."""
+"""The harness' folders on a host: programs (shares), and the servers' files."""
 
 IMAGES: Final = "/var/lib/harness/images"
 """Images of file systems that faults need."""

@@ -28,12 +28,12 @@ def path_of(run_id: str) -> Path:
 
 
 def claim_of(record: Path) -> Path:
-    """Where the claim of the program that made the record stands."""
+    """The path of the claim of the program that made the record."""
     return cache_dir() / "claims" / f"ssh-{record.stem}.owner"
 
 
 def write(path: Path, run_id: str, hosts: Iterable[object], key: Path) -> None:
-    """All of it or nothing. `hosts`: each reads as `user@host:port`. `key`: the private key file."""
+    """Writes the whole record or nothing. `hosts`: each reads as `user@host:port`. `key`: the private key file."""
     record = {"run_id": run_id, "hosts": [str(host) for host in hosts], "ssh_key": str(key)}
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(record) + "\n")

@@ -46,7 +46,7 @@ class Move:
 
 
 def why_not(cluster: Cluster) -> str | None:
-    """Why the nodes of a cluster keep their addresses, with the remedy; None: they need not."""
+    """The reason why the nodes of a cluster keep their addresses, with the remedy; None: they can change."""
     if "network" in cluster.facts:
         return None
     return (
@@ -55,12 +55,12 @@ def why_not(cluster: Cluster) -> str | None:
 
 
 def take(cluster: Cluster, node: Node) -> Move:
-    """Give a node an address that no node has had in this network: `node.address` is the new one at once, and the
-    caller makes it so (`Move.argv`), or gives it up. Raises InfraError where none is left.
+    """Gives a node an address that no node has had in this network. `node.address` changes at once; the caller then
+    changes the node (`Move.argv`), or gives the address up. Raises InfraError if no address is left.
     """
     control, port = control_connection(node)
     if not control:
-        raise InfraError(f"{node.name}: it does not tell where the control program's connection comes from")
+        raise InfraError(f"{node.name}: it does not report the address of the control program's connection")
     network = ipaddress.IPv4Network(cluster.facts["network"])
     with _TAKING:
         # Each new one is above all others, so the highest in use is the latest.
@@ -74,12 +74,12 @@ def take(cluster: Cluster, node: Node) -> Move:
 
 
 def has_rules(node: Node) -> bool:
-    """Whether another fault holds packet rules on a node: they mean the addresses of its beginning."""
+    """True if another fault holds packet rules on a node: these name the addresses at that fault's beginning."""
     tables = [line.split()[-1] for line in node.run(["nft", "list", "tables"]).text.splitlines()]
     return any(name.startswith(TABLE_PREFIX) and not name.startswith(_GONE) for name in tables)
 
 
 def answers(node: Node, address: str, port: int) -> bool:
-    """Whether a node can open a connection to an address."""
+    """True if a node can open a connection to an address."""
     argv = ["timeout", "2", "bash", "-c", ': < "/dev/tcp/$1/$2"', "connect", address, str(port)]
     return node.run(argv, check=False).code == 0

@@ -38,7 +38,7 @@ _TIMEOUT_S: Final = 25.0
 
 @dataclass(frozen=True)
 class Layout:
-    """How the records of a log lie in its files, back to back from the beginning of each file. The files are named by
+    """The layout of a log's records in its files, back to back from the beginning of each file. The files are named by
     the place of their first byte in the log, in 20 digits. A field is [begin, end) in bytes from its record's start,
     and holds a big-endian number without a sign.
 
@@ -47,7 +47,7 @@ class Layout:
     skips     values of `used` that mean filling, not a record: of units one unit, otherwise the rest of the file.
     variable  whether the records differ in length: then `size` is the field with it; otherwise all have `head` bytes.
     length    the field with the length of the body, which begins behind the head; None: the body is one of `parts`.
-    position  the field with the record's own place in the log; None: there is none.
+    position  the field with the record's own place in the log; None: no such field.
     parts     the fields that belong to `header`, `size`, `crc`, `body`.
     """
 
@@ -62,13 +62,13 @@ class Layout:
     position: tuple[int, int] | None = None
 
     def has(self, part: Part) -> bool:
-        """Whether there is such a part."""
+        """True if the records have such a part."""
         return part == "any" or part in self.parts or (part == "body" and self.length is not None)
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of files of a server: where they lie below its folders of data, and what is in them.
+    """A kind of files of a server: their paths below its folders of data, and their layout.
 
     pattern  as of Python's `glob`, relative to each folder; `**` is any number of folders.
     layout   None: no records, so any byte that is not NUL may be hit.
@@ -103,7 +103,9 @@ class Flip:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which bits: `count` of them, in a part of the last record of a log, or of random ones; drawn from `seed`."""
+    """The bits to flip: `count` of them, in a part of the last record of a log, or of random ones; drawn from
+    `seed`.
+    """
 
     count: int
     part: Part
@@ -149,7 +151,7 @@ Loss = Literal["torn", "empty", "missing"]
 
 def cut_file(node: Node, folders: Sequence[str], files: Mapping[str, FileKind], loss: Loss) -> Cut:
     """Cut off the second half of the file of these kinds that was changed last, all of it, or remove the file. Raises
-    InfraError where there is none.
+    InfraError if no such file exists.
     """
     patterns = [[kind, f"{folder}/{found.pattern}"] for kind, found in files.items() for folder in folders]
     done = node.run(["python3", "-c", _CUT, loss, repr(patterns)], timeout_s=_TIMEOUT_S, check=False)
@@ -160,13 +162,13 @@ def cut_file(node: Node, folders: Sequence[str], files: Mapping[str, FileKind], 
 
 
 def size_of(node: Node, file: str) -> int:
-    """Bytes of a file; -1: there is none."""
+    """Bytes of a file; -1: no such file."""
     text = node.run(["stat", "-c", "%s", "--", file], check=False).text.strip()
     return int(text) if text.isdecimal() else -1
 
 
 def why_not(node: Node) -> str | None:
-    """Why bits cannot be flipped on this node, and the remedy; None: they can. It reads a byte that is surely there."""
+    """The reason why bits cannot be flipped on this node, and the remedy; None: they can. Reads one byte as a trial."""
     done = node.run(["python3", "-c", _SCRIPT, "read", '[["/proc/self/cmdline", 0]]'], check=False)
     return None if done.code == 0 else f"{node.name} has no working python3: install it there (Debian: python3-minimal)"
 

@@ -25,7 +25,7 @@ PACKAGE: Final = "faketime"
 """Debian's package of the library."""
 
 _GRACE_S: Final = 30
-"""How much longer than its lease a loop lasts by itself: the lease ends it, in the way that was asked for."""
+"""The time that a loop lasts longer than its lease: the lease ends it, in the requested way."""
 
 _SCRIPT: Final = PROCESS_OF + scripts.text("loop.sh", "clock.sh")
 _LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfaketimeMT.so.1")
@@ -70,7 +70,7 @@ done
 
 @dataclass(frozen=True)
 class Course:
-    """What a clock does while a strike lasts.
+    """The course of a clock while a strike lasts.
 
     steps  offsets in seconds, each with the time in seconds for which it stays; repeated from the first one. A single
            one with 0 s stays.
@@ -89,7 +89,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a process with a server's preload saw, in seconds.
+    """The clocks that a process with a server's preload read, in seconds.
 
     at         when it began, by the machine's monotonic clock.
     offsets    (time since the first sample, its wall clock minus the machine's).
@@ -123,7 +123,7 @@ class HeldClock:
 
 
 def library(node: Node) -> str | None:
-    """Where libfaketime is on the node, or None."""
+    """The path of libfaketime on the node, or None."""
     return node.run(["sh", "-c", _FIND, "find", *_LIBRARIES]).text.strip() or None
 
 
@@ -154,8 +154,8 @@ def make_ready(node: Node, folder: str) -> None:
 
 
 def hold(node: Node, folder: str, course: Course, ttl_s: float, slew_s: float = 0.0) -> HeldClock:
-    """Move a clock for as long as the lease lasts. At the end its part of the offset is taken away, at once or in small
-    steps within `slew_s`. A loop on the node makes what changes with time, and ends with the lease.
+    """Moves a clock for as long as the lease lasts. At the end its part of the offset is removed, at once or in small
+    steps within `slew_s`. A loop on the node changes offsets over time, and ends with the lease.
     """
     part = uuid4().hex[:8]
     inject = _argv("hold", folder, part, str(ceil(ttl_s) + _GRACE_S), *course.words())
@@ -189,13 +189,13 @@ def read(node: Node, environment: Mapping[str, str], for_s: float = 0.0, every_s
 
 
 def is_preloaded(node: Node, pid: int, library: str) -> bool:
-    """Whether a process has the library in its memory (`/proc/PID/maps`)."""
+    """True if a process has the library in its memory (`/proc/PID/maps`)."""
     return node.run(["grep", "-qF", "--", library, f"/proc/{pid}/maps"], check=False).code == 0
 
 
 def logged_offset(node: Node, log: str, within_s: float) -> float | None:
-    """How far the clock that stamps a log is ahead (s): the time in its last stamped line, minus the time at which the
-    machine says that the log was written. None if nothing was written within the last `within_s` seconds.
+    """The lead of the clock that stamps a log, in seconds: the time in its last stamped line, minus the machine's time
+    of the last write. None if nothing was written within the last `within_s` seconds.
 
     A stamp is `yyyy-mm-dd HH:MM:SS.mmm` in UTC. A line without a stamp that is written later makes
     the difference smaller by the time between the two.
@@ -208,7 +208,7 @@ def logged_offset(node: Node, log: str, within_s: float) -> float | None:
 
 
 def unavailable(node: Node) -> str | None:
-    """Why a clock cannot be moved here, with the remedy, by moving a scratch one by a minute; None: it can."""
+    """The reason why a clock cannot be moved here, with the remedy; None: it can. Moves a scratch clock by a minute."""
     found = library(node)
     if found is None:
         return f"{node.name} has no libfaketimeMT.so.1: install the package {PACKAGE} there"

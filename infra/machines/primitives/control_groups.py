@@ -91,7 +91,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Counters:
-    """What the kernel counted for a group so far.
+    """The kernel's counters of a group.
 
     at_s       the host's time since its boot. ran_s: processor time of the processes that are in it now.
     processes  host's pids. values: `FILE.NAME`, or `FILE` -> number, of the group's files.
@@ -114,7 +114,7 @@ class Counters:
 
     @property
     def refused(self) -> int:
-        """How often the limit of the memory was reached."""
+        """The number of times that the limit of the memory was reached."""
         return self.values.get("memory.failcnt", 0) or self.values.get("memory.events.high", 0)
 
 
@@ -141,7 +141,7 @@ def hold(host: NodeHost, group: Group, limit: int, ttl_s: float) -> Lease:
     """Make the group and move its processes there until the lease ends.
 
     limit  of `cpu`: percent of one processor. Of `memory`: bytes of what is charged to the group from now on; beyond
-           them the kernel reclaims, and whoever finds nothing to reclaim waits. Nobody is killed.
+           them the kernel reclaims, and a process that finds nothing to reclaim waits. None is killed.
     """
     where = [str(group.version), group.mount, group.path]
     moved = [str(pid) for pid in group.returns]
@@ -173,13 +173,13 @@ def counters(host: NodeHost, group: Group) -> Counters:
 
 
 def exists(host: NodeHost, group: Group) -> bool:
-    """Whether the group is there."""
+    """True if the group exists."""
     return host.node.run(["test", "-d", group.folder], check=False).code == 0
 
 
 def burn(host: NodeHost, group: Group, for_s: float) -> None:
-    """Let a process of our own in the group ask for all of a processor for some seconds: what shows the quota where the
-    servers just need little.
+    """Runs a busy process in the group for some seconds: it uses all of a processor, and so shows the quota if the
+    servers need little.
     """
     work = ["bash", "--norc", "-c", _BURN, "burn", str(round(for_s * 100))]
     host.node.run(_argv("run", str(group.version), group.mount, group.path, *work), timeout_s=for_s + 30)
@@ -197,7 +197,7 @@ def read_through(host: NodeHost, group: Group, size: int) -> int:
 
 
 def unavailable(node: Node, host: NodeHost, controller: Controller, run_id: str) -> str | None:
-    """Why processes of a node cannot be limited so, with the remedy, by doing it to one of our own; None: they can."""
+    """The reason why processes of a node cannot be limited, with the remedy; None: they can. Limits a trial process."""
     pid = node.run(["sh", "-c", "sleep 30 < /dev/null > /dev/null 2>&1 & echo $!"]).text.strip()
     try:
         group = group_for(host, controller, [int(pid)], run_id)

@@ -44,7 +44,7 @@ def control_program(address: str) -> End:
 
 @dataclass(frozen=True)
 class Burst:
-    """What arrived of some numbered datagrams.
+    """The numbered datagrams that arrived.
 
     arrived    with the copies. different: without them. behind: different ones that came after a later one.
     bytes      of payload, in `seconds` from the first to the last.

@@ -36,11 +36,11 @@ class Content:
 
 
 def content(node: Node, folders: Sequence[str]) -> Content:
-    """What lies below these folders; one that is not there holds nothing."""
+    """Number and size of the files below these folders; a missing folder holds nothing."""
     sizes = [int(line) for line in node.run(["sh", "-c", _CONTENT, "content", *folders], timeout_s=60).text.split()]
     return Content(len(sizes), sum(sizes))
 
 
 def empty_argv(folders: Sequence[str]) -> list[str]:
-    """The argv that removes all that lies in these folders, for leases. Nobody may use the files meanwhile."""
+    """The argv that empties these folders, for leases. No process may use the files meanwhile."""
     return ["sh", "-c", _EMPTY, "empty", *folders]

@@ -37,7 +37,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Count:
-    """How many frames of a kind have passed the proxy. towards: `server`, or `opener` of the connection."""
+    """The number of frames of a kind that passed the proxy. towards: `server`, or `opener` of the connection."""
 
     port: int
     kind: str
@@ -48,14 +48,18 @@ class Count:
 
 @dataclass(frozen=True)
 class Report:
-    """What a node's proxy saw. fired: (name of the rule, Unix time in ms, the how many-th of its frames it was)."""
+    """The report of a node's proxy. fired: (name of the rule, Unix time in ms, number of the frame among the
+    rule's).
+    """
 
     counts: Sequence[Count]
     fired: Sequence[tuple[str, int, int]]
 
 
 def unavailable(node: Node) -> str | None:
-    """Why a node cannot have the proxy, in one line; None: it can. The rules are tried, and removed again."""
+    """The reason why a node cannot have the proxy, in one line; None: it can. Tries the rules, and removes them
+    again.
+    """
     rules = _table(_TRIAL, [Link("192.0.2.1", (PORT,), True), Link("192.0.2.1", (PORT,), False)])
     try:
         node.run(["python3", "-c", "import select, struct; select.epoll()"])
@@ -79,18 +83,18 @@ def start(node: Node, links: Iterable[Link]) -> None:
 
 
 def redirects(node: Node, links: Iterable[Link]) -> bool:
-    """Whether the proxy runs, and gets all connections of these links."""
+    """True if the proxy runs, and gets all connections of these links."""
     known = node.run(["nft", "list", "table", "ip", _TABLE], check=False).text
     return all(_tag(link, port) in known for link in links for port in link.ports) and runs(node)
 
 
 def runs(node: Node) -> bool:
-    """Whether the node's proxy answers."""
+    """True if the node's proxy answers."""
     return node.run(_tell("report"), check=False).code == 0
 
 
 def arm(node: Node, name: str, rule: Mapping[str, object], then: Sequence[Sequence[str]], *, ttl_s: float) -> Lease:
-    """Act on frames; see `infra.machines.scripts.frames.Rule`. name: of the rule, unique on the node. then: commands
+    """Acts on frames; see `infra.machines.scripts.frames.Rule`. name: of the rule, unique on the node. then: commands
     that run on the node at the end. Raises InfraError.
     """
     words = [f"{key}={value}" for key, value in rule.items()]
@@ -98,7 +102,7 @@ def arm(node: Node, name: str, rule: Mapping[str, object], then: Sequence[Sequen
 
 
 def report(node: Node) -> Report:
-    """What the node's proxy has counted since it started. Raises InfraError where none answers."""
+    """The counts of the node's proxy since its start. Raises InfraError if none answers."""
     try:
         lines = node.run(_tell("report")).text.splitlines()
     except CommandFailed as problem:

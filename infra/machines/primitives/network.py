@@ -16,10 +16,10 @@ from uuid import uuid4
 from infra.machines.api import InfraError, Lease, Node
 
 TABLE_PREFIX = "harness_"
-"""All nftables tables of ours (family inet, or ip) start so, and nobody else's should."""
+"""The prefix of all nftables tables of the harness (family inet, or ip), and of no other program's."""
 
 _CUT: Final = f"{TABLE_PREFIX}drop_"
-"""So do those of `drop_packets`."""
+"""The prefix of the tables of `drop_packets`."""
 
 SSH_PORT: Final = 22
 
@@ -58,7 +58,7 @@ def drop_packets(node: Node, sources: Sequence[str], ttl_s: float) -> Lease:
 
 
 def delete_table_argv(table: str, family: str = "inet") -> list[str]:
-    """The argv that deletes a table of ours, whether it is there or not: the `add` makes it idempotent, atomically."""
+    """The argv that deletes a table, whether it exists or not: the `add` makes it idempotent, atomically."""
     return ["nft", f"add table {family} {table}\ndelete table {family} {table}"]
 
 
@@ -89,13 +89,13 @@ def send_probe(node: Node, to_address: str) -> None:
 
 
 def control_address(node: Node) -> str:
-    """Where the node sees this control program come from; empty when it does not say."""
+    """The address of this control program as the node sees it; empty if the node does not report it."""
     return control_connection(node)[0]
 
 
 def control_connection(node: Node) -> tuple[str, int]:
     """The control program's address as the node sees it, and the node's port that it is connected to; an empty address
-    when the node does not say.
+    if the node does not report it.
     """
     output = node.run(["printenv", "SSH_CONNECTION"], check=False).text.split()
     return (output[0], int(output[3])) if len(output) == 4 else ("", SSH_PORT)

@@ -200,7 +200,7 @@ class PacketFault(ABC):
         return max((int(e["counter"]["packets"]) for e in expressions if "counter" in e), default=0)
 
     def left(self, node: Node) -> list[str]:
-        """What is there of it, in words; empty when it is not held."""
+        """The parts of the fault that are on the node, in words; empty if it is not held."""
         listed = node.run(["nft", "list", "tables"]).text.split()
         return [f"the table {self.name}"] if self.name in listed else []
 
@@ -282,7 +282,7 @@ def _delayer() -> str:
 
 
 def _free_queue(node: Node) -> int:
-    """A place from 0 on, whose queue nobody has bound. Raises InfraError where there is none."""
+    """A place from 0 on, whose queue no process has bound. Raises InfraError if no place is free."""
     lines = node.run(["cat", _QUEUE_LIST], check=False).text.splitlines()
     taken = {int(line.split()[0]) - FIRST_QUEUE for line in lines if line.split()}
     free = [place for place in range(_QUEUES) if place not in taken]

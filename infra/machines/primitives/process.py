@@ -153,7 +153,7 @@ def pause_repeatedly(node: Node, process: ProcessId, lengths: Sequence[tuple[flo
 
 
 def pauses_s(node: Node, pauses: Pauses) -> list[float]:
-    """How long each pause lasted that is over (s), every thread being seen stopped."""
+    """The length of each finished pause in seconds; in a pause every thread was seen stopped."""
     return [int(line) / 1000 for line in node.run(["cat", f"{pauses.folder}/log"], check=False).text.split()]
 
 
@@ -163,7 +163,9 @@ def process_state(node: Node, process: ProcessId) -> str:
 
 
 def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> list[ProcessId]:
-    """Wait on the node until one of the processes has ended, at most so long: those that have. One command in all."""
+    """Waits on the node until one of the processes has ended, at most so long, and returns those that have. Uses one
+    command in all.
+    """
     words = [str(word) for process in processes for word in (process.pid, process.started)]
     rounds = str(max(1, round(within_s)))
     output = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()

@@ -17,7 +17,7 @@ from infra.machines.primitives.network import delete_table_argv
 from infra.machines.primitives.packets import PacketFault
 
 LATENCY_MS: Final = 400
-"""How long a packet waits at most; what would wait longer is dropped."""
+"""The longest wait of a packet; one that would wait longer is dropped."""
 
 _BURST_S: Final = 0.01
 _LEAST_BURST: Final = 6000
@@ -81,7 +81,7 @@ class Shape(PacketFault):
 
     @property
     def _handle(self) -> str:
-        """Of the root, from 1: to fff0:; each name has its own, as far as so few digits can tell."""
+        """The handle of the root, from 1: to fff0:. Each name has its own, as far as so few digits allow."""
         return f"{int(self.name.rpartition('_')[2], 16) % 0xFFF0 + 1:x}:"
 
 

@@ -78,16 +78,16 @@ class Volume:
 
 @dataclass(frozen=True)
 class PowerCycle:
-    """What a power failure came to. Milliseconds since it began.
+    """The result of a power failure. Milliseconds since it began.
 
     cut_within_ms  between the cut of the first volume and that of the last.
     killed         processes that ended by it.
-    muted          connections of theirs that ended without a word to the peer.
-    told           sockets of theirs that could not be muted: a peer may have been told.
+    muted          their connections that ended without a packet to the peer.
+    told           their sockets that could not be muted: a peer may have noticed.
     lost           nodes on which a file that was never synced is gone.
     kept           nodes on which a file that was synced before is there.
     data           node -> the mode of its journal afterwards.
-    changed        node -> its small files that were asked for and have another content than before: `file` (below the
+    changed        node -> its requested small files whose content differs from before: `file` (below the
                    volume), `before`, `after` (text; None: the file is not there).
     """
 
@@ -104,7 +104,7 @@ class PowerCycle:
 
 
 def why_not(host: NodeHost, data: Data | None = None) -> str | None:
-    """Why there can be no volumes on a host; None: a power failure of a scratch file system did what it must."""
+    """The reason why a host cannot have volumes; None: a power failure of a scratch file system worked as expected."""
     try:
         _ask("probe", host, {"folder": host.folder, "data": data})
     except InfraError as problem:
@@ -113,7 +113,7 @@ def why_not(host: NodeHost, data: Data | None = None) -> str | None:
 
 
 def attached(volume: Volume) -> bool:
-    """Whether it is mounted already."""
+    """True if it is mounted already."""
     return bool(_ask("attached", volume.host, {"volume": volume.to_json()})["attached"])
 
 
@@ -124,9 +124,9 @@ def data_mode(volume: Volume) -> Data | None:
 
 
 def attach(volume: Volume, size_mib: int, data: Data | None = None) -> bool:
-    """Mount it, holding what the folder held; whether that had to be done. The file that power failures must leave is
-    written and synced. data: the mode of its journal, also where it is mounted already, which no process may use
-    then; None: that which it has, or ext4's default. Raises InfraError.
+    """Mounts it with the folder's former content; returns whether that had to be done. The file that power failures
+    must leave is written and synced. data: the mode of its journal, also where it is mounted already, which no process
+    may use then; None: that which it has, or ext4's default. Raises InfraError.
     """
     asked = {"volume": volume.to_json(), "size_mib": size_mib, "data": data}
     made = bool(_ask("attach", volume.host, asked)["attached"])
@@ -178,7 +178,7 @@ def hold(volume: Volume, inject: str, undo: str, ttl_s: float, **more: object) -
 
 @dataclass(frozen=True)
 class Speed:
-    """What a process of the node got from its disk, past the page cache. done: accesses of 4 KiB, or bytes."""
+    """The speed of the disk for a process of the node, past the page cache. done: accesses of 4 KiB, or bytes."""
 
     done: float
     seconds: float
@@ -186,7 +186,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Speeds:
-    """Of each limit that was asked for and could be measured. limited: what limits hold now. device: `loop7`."""
+    """The speeds for each requested limit that could be measured. limited: the present limits. device: `loop7`."""
 
     device: str
     measured: Mapping[str, Speed]
@@ -194,7 +194,7 @@ class Speeds:
 
 
 def why_not_slow(volume: Volume) -> str | None:
-    """Why disks of the node cannot be made slow, with the remedy; None: a scratch file system was slow."""
+    """The reason why disks of the node cannot be made slow, with the remedy; None: a scratch file system was slow."""
     try:
         _ask("slow-probe", volume.host, {"volumes": [volume.to_json()], "folder": volume.host.folder})
     except InfraError as problem:
@@ -203,8 +203,8 @@ def why_not_slow(volume: Volume) -> str | None:
 
 
 def speeds(volume: Volume, limits: Mapping[str, int]) -> Speeds:
-    """How fast the disk is, of each of these limits: names and units of `infra/machines/scripts/throttle.py`. The first
-    call makes a file, and comes before `slow_down`. Takes seconds.
+    """Measures the disk's speed for each of these limits: names and units of `infra/machines/scripts/throttle.py`. The
+    first call makes a file, and comes before `slow_down`. Takes seconds.
     """
     found = _ask("speeds", volume.host, {"volumes": [volume.to_json()], "limits": dict(limits)})
     measured = {name: Speed(one["done"], one["seconds"]) for name, one in found["speeds"].items()}
@@ -212,7 +212,7 @@ def speeds(volume: Volume, limits: Mapping[str, int]) -> Speeds:
 
 
 def slow_down(volume: Volume, device: str, limits: Mapping[str, int], ttl_s: float) -> Lease:
-    """A lease on the host: the disk has these limits. device: as `speeds` told it."""
+    """Sets these limits of the disk, by a lease on the host. device: as `speeds` returned it."""
     given = {"volumes": [volume.to_json()], "limits": dict(limits), "device": device}
     inject, undo = (_argv(command, volume.host, given) for command in ("throttle", "unthrottle"))
     return volume.host.node.lease([inject], [undo], ttl_s=ttl_s)

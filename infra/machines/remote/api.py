@@ -16,7 +16,7 @@ CAP: Final = 16 << 20
 
 @dataclass(frozen=True)
 class ExecResult:
-    """How a command ended. `code` -1: by a signal, where the way to the machine gives no status for that."""
+    """The result of a command. `code` -1: ended by a signal, if the way to the machine gives no status for that."""
 
     code: int
     stdout: bytes
@@ -35,10 +35,10 @@ class Stream(Protocol):
 
     @property
     def stderr(self) -> str:
-        """What it said on stderr so far, in one line."""
+        """The text on stderr so far, in one line."""
 
     def close(self) -> None:
-        """Let go of it: its stdin ends. Never raises."""
+        """Closes the stream: its stdin ends. Never raises."""
 
 
 class Remote(Protocol):

@@ -146,7 +146,7 @@ def _drained(
         if writable:
             try:
                 left = left[os.write(process.stdin.fileno(), left[:_CHUNK]) :]
-            except BrokenPipeError:  # it ends without having read all: its exit code tells what that means
+            except BrokenPipeError:  # it ends without having read all: its exit code shows the reason
                 left = left[:0]
         for fd in ready:
             data = os.read(fd, _CHUNK)

@@ -28,7 +28,7 @@ import paramiko
 from infra.machines.api import InfraError, NodeUnreachable
 from infra.machines.remote.api import CAP, ExecResult
 
-# What goes wrong is raised as an error of ours; paramiko's own tracebacks on stderr would only repeat it.
+# Failures are raised as InfraError; paramiko's own tracebacks on stderr would only repeat them.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 _VANISHED_MS = 20_000
@@ -64,7 +64,7 @@ class Connection:
         self._transport: paramiko.Transport | None = None
         self._lock = threading.Lock()
         self._closed = 0
-        """How often it was closed."""
+        """The number of times that it was closed."""
         self._slots = threading.BoundedSemaphore(_ALL_AT_ONCE)
 
     @property
@@ -73,8 +73,8 @@ class Connection:
         return f"{self.user}@{self.host}:{self.port}"
 
     def close(self) -> None:
-        """Close the connection and all its channels. A later command opens a new one. It waits for nobody: one that is
-        just being made to a machine that is gone is dropped when it is there.
+        """Close the connection and all its channels. A later command opens a new one. It does not wait: a
+        connection that is being opened to a lost machine is dropped as soon as it is open.
         """
         self._closed += 1
         transport, self._transport = self._transport, None
@@ -82,7 +82,7 @@ class Connection:
             transport.close()
 
     def connect(self, timeout_s: float = 10) -> paramiko.Transport:
-        """The live connection, created again when there is none. Raises InfraError, NodeUnreachable."""
+        """The live connection, created again if none exists. Raises InfraError, NodeUnreachable."""
         began = time.monotonic()
         if not self._lock.acquire(timeout=timeout_s):
             raise NodeUnreachable(f"{self.name}: {self.where}: another command still waits for the connection")
@@ -140,7 +140,8 @@ class Connection:
         `line` is one command for a POSIX shell. Raises NodeUnreachable when the end was not seen within `deadline_s`:
         then it may or may not have run.
         """
-        # Without stdin nothing of ours may cross the command's end; with it, the end waits until all has arrived.
+        # Without stdin, no data of the caller may cross the command's end; with it, the end waits until all has
+        # arrived.
         line = line + b"; code=$?; cat > /dev/null; exit $code" if stdin else b"exec " + line + b" < /dev/null"
         deadline = time.monotonic() + deadline_s
         if not self._slots.acquire(timeout=deadline_s):
@@ -299,7 +300,7 @@ def _fed(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Iterator[N
     """Send stdin and its end; a large one from a thread of its own, which is gone when the block ends."""
 
     def feed() -> None:
-        # A command may end without having read all: its exit code tells what that means, not this failure.
+        # A command may end without having read all: its exit code shows the reason, not this failure.
         try:
             channel.settimeout(max(0.001, deadline - time.monotonic()))
             # sendall copies what is left after every packet: piecewise, or 50 MB take twelve seconds.

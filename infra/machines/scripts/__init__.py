@@ -1,4 +1,4 @@
-"""Scripts that nodes and their hosts run, passed as text: nothing of ours is installed there.
+"""Scripts that nodes and their hosts run, passed as text: nothing is installed there.
 
 `switch.sh`, `node.sh`, `root.sh` and `probe.sh` run inside the fresh namespaces of the local backend; read `switch.sh`
 first. The Python scripts use the standard library alone; those for nodes do without `json` and `mmap`, which

@@ -28,7 +28,7 @@ _RCVBUFFORCE = 33
 
 
 class Arrivals:
-    """What a listener was sent: numbered datagrams in all, different ones, those behind a later one, bytes, times."""
+    """The datagrams of a listener: numbered ones in all, different ones, those behind a later one, bytes, times."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
@@ -37,7 +37,7 @@ class Arrivals:
         self.first = self.last = 0.0
 
     def take(self, number: int, size: int, now: float) -> None:
-        """One more."""
+        """Counts one more datagram."""
         self.first = self.first or now
         self.last = now
         self.arrived += 1
@@ -132,7 +132,7 @@ def ping(address: str, port: int, source: int, count: int, timeout_s: float) -> 
 
 
 def report(port: int, settle_s: float) -> None:
-    """What arrived, once nothing new has come for `settle_s`."""
+    """Prints the arrivals, once nothing new has come for `settle_s`."""
     client = _towards("127.0.0.1", port, 0)
     client.settimeout(5)
     before = b""

@@ -71,7 +71,7 @@ def verdict(queue: int, packet: int, mark: int) -> bytes:
 
 
 def packets(data: bytes) -> list[tuple[int, int]]:
-    """(id, mark) of the packets that a datagram from the kernel tells of."""
+    """(id, mark) of the packets that a datagram from the kernel lists."""
     found = []
     at = 0
     while at + 16 <= len(data):

@@ -2,9 +2,9 @@
 
     python3 -c TEXT CONTROL PORT MARK       starts the proxy; ends with 0 when it listens
 
-Connections arrive by a REDIRECT rule of iptables; where they were meant to go is asked of the kernel. The proxy's own
-connections have the mark MARK, so that the rule lets them pass. CONTROL is the path of a socket for commands
-(`tell.py` sends one):
+Connections arrive by a REDIRECT rule of iptables; the kernel returns their original destination. The proxy's own
+connections have the mark MARK, so that the rule lets them pass. CONTROL is the path of a socket for commands (each
+is sent by a short script beside this one):
 
     arm ID KEY=VALUE...     from now on, do something with a frame; see `Rule`
     disarm ID               no longer; frames that are held for it are passed on
@@ -73,7 +73,7 @@ def read_header(frame: bytes) -> tuple[int, int, int]:
 
 
 class Rule:
-    """What is done with some frames.
+    """A rule for some frames.
 
     port      of the server; 0: any. code: of the request. answer: the answers to such requests are meant.
     which     the n-th such frame from now on; 0: every one.
@@ -97,7 +97,7 @@ class Rule:
         self.held: list[tuple[End, bytes]] = []
 
     def takes(self, port: int, code: int, answer: bool) -> bool:
-        """Whether it acts on this frame. Counts it."""
+        """True if it acts on this frame. Counts it."""
         if code != self.code or answer != self.answer or self.port not in (0, port):
             return False
         self.met += 1
@@ -184,13 +184,13 @@ class Proxy:
         self._listen(here)
 
     def destination(self, opener: socket.socket) -> tuple[str, int]:
-        """Where a redirected connection was meant to go. Raises OSError."""
+        """The original destination of a redirected connection. Raises OSError."""
         packed = opener.getsockopt(socket.SOL_IP, _ORIGINAL_DST, 16)
         (port,) = struct.unpack_from("!H", packed, 2)
         return socket.inet_ntoa(packed[4:8]), port
 
     def _listen(self, end: End) -> None:
-        """What is to happen next at both ends of a connection."""
+        """Registers the events to wait for at both ends of a connection."""
         there = end.other
         quiet = not (end.waiting or there.waiting or end.ended or there.ended)
         if quiet and end.heard == there.heard == select.EPOLLIN:
@@ -288,7 +288,7 @@ class Proxy:
             self._note(*answer)
 
     def _pass_rest(self, end: End) -> None:
-        """What is no frame, and the end of the stream."""
+        """Passes on bytes that are no frame, and the end of the stream."""
         if end.received:
             self._count(end, False, RAW)
             if len(end.received) > end.ahead:

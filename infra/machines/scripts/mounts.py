@@ -1,4 +1,4 @@
-"""File systems of nodes, on the host: where they are mounted, and how they are mounted anew.
+"""File systems of nodes, on the host: where they are mounted, and how they are mounted again.
 
 The part of `volume.py` that knows mounts, namespaces and loop devices. It runs as root, without any package.
 """
@@ -39,7 +39,7 @@ def seen_from_here(volume: Volume) -> str:
 
 
 def device_of(volume: Volume) -> str | None:
-    """`loop7`, or None where nothing of ours is mounted. Raises Problem where the node has ended."""
+    """The device of the volume (`loop7`), or None if it is not mounted. Raises Problem if the node has ended."""
     try:
         with open(f"/proc/{volume['pid'] or 'self'}/mountinfo") as lines:
             mounted = [line.split() for line in lines]
@@ -118,7 +118,7 @@ def in_parallel(volumes: list[Volume], work: Callable[[Volume], None]) -> None:
 
 
 def data_of(volume: Volume) -> str:
-    """`ordered` or `writeback`: the mode of the journal, as the kernel tells it (ext4_seq_options_show)."""
+    """`ordered` or `writeback`: the mode of the journal, as the kernel reports it (ext4_seq_options_show)."""
     with open(f"/proc/fs/ext4/{required(volume)}/options") as options:
         told = {line.strip() for line in options}
     return "writeback" if {"data=writeback", "nodelalloc"} <= told else "ordered"
@@ -188,7 +188,7 @@ def attach(volume: Volume, size_mib: int, data: str | None = None) -> Answer:
     try:
         in_parallel([volume], furnish)
     finally:
-        # From now on the device goes with its last mount (or at once, where there is none).
+        # From now on the device goes with its last mount (or at once, if it has none).
         run("losetup", "--detach", device)
     return {"attached": True}
 
@@ -207,7 +207,7 @@ def leave_mounts() -> None:
 
 
 def on_scratch(folder: str, work: Callable[[Volume], None], data: str | None = None) -> None:
-    """`work` with a small volume in a mount namespace that ends with a child of ours."""
+    """Calls `work` with a small volume in a mount namespace that ends with a child process."""
     scratch = os.path.join(folder, f"probe-{os.getpid()}")
     os.makedirs(os.path.join(scratch, "here"))
     volume: Volume = {

@@ -1,6 +1,6 @@
 """Connections that end without a word, as those of a machine that loses its power.
 
-A process that is killed closes its connections, and the kernel tells the peers (FIN or RST). Here its sockets are
+A process that is killed closes its connections, and the kernel notifies the peers (FIN or RST). Here its sockets are
 copied before (pidfd_getfd(2), Linux 5.6) and set into repair mode (TCP_REPAIR of linux/tcp.h, made for CRIU): what is
 closed in it sends nothing (`tcp_close` and `tcp_disconnect` in net/ipv4/tcp.c). What peers send later is answered by a
 reset, as by a machine that has started again.
@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def muted(ends: list[tuple[int, int]]) -> tuple[list[socket.socket], int]:
     """The TCP connections of stopped processes (number, pidfd), from now on mute, to be closed when the processes have
-    ended; and the number of sockets that this kernel does not let us copy or mute: their peers will be told. Listening
+    ended; and the number of sockets that this kernel does not let us copy or mute: their peers will notice. Listening
     sockets have no peers.
     """
     found, refused = [], 0

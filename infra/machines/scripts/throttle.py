@@ -7,7 +7,7 @@ limits.
 Version 1 (`blkio.throttle.*`) counts for each group by itself, and never charges write-back to the group that wrote:
 the kernel's threads write in the root group, the journal as well. So the root group has the limits, and the node's
 processes are in it while these last. All that goes to the device then shares one budget. The node's first process stays
-behind: its group tells where the others belong. A machine of its own (no `pid`) keeps its groups, each with the limits.
+behind: its group shows where the others belong. A machine of its own (no `pid`) keeps its groups, each with the limits.
 
 Version 2 (`io.max`) charges write-back to the group that wrote, has no limits for the root group, and lets the journal
 pass. There the groups of the node's processes have the limits.
@@ -52,7 +52,7 @@ SLOW_PROBE = 20
 BLOCK, CHUNK, FILE = 4096, 64 << 10, 1 << 20
 """Bytes: of a counted access, of an access when bytes are counted, of the file that is measured with."""
 LONGEST_S = 4.0
-"""What one measurement may take. The servers' own accesses wait in the same line."""
+"""The seconds that one measurement may take. The servers' own accesses wait in the same queue."""
 
 
 class Controller:
@@ -140,7 +140,7 @@ class Controller:
         return [pid for pid in numbers if space is not None and namespace(self.proc, pid) == space]
 
     def limited(self, volume: Volume) -> list[str]:
-        """The groups that get the limits. Raises Problem where there is none."""
+        """The groups that get the limits. Raises Problem if no such group exists."""
         if self.version == 1 and volume["pid"] is not None:
             return sorted({"", self.group_of(volume["pid"]) or ""})
         found = {self.group_of(pid) for pid in self.processes(volume)} - {None}
@@ -267,7 +267,7 @@ def clear(device: str) -> None:
 
 
 def limits_of(volume: Volume) -> Limits:
-    """What holds for it now; none: it is as fast as it is."""
+    """The present limits of a volume; empty: it runs at its own speed."""
     number = number_of(required(volume))
     try:
         controller = Controller()
@@ -278,8 +278,8 @@ def limits_of(volume: Volume) -> Limits:
 
 @contextlib.contextmanager
 def at_full_speed(volumes: list[Volume]) -> Iterator[None]:
-    """While volumes are mounted anew. Whoever is killed waits for what he had begun to write; and the limits follow the
-    volume to its new device.
+    """Lifts the limits while volumes are mounted again. A killed process first ends the write that it had begun. The
+    limits follow the volume to its new device.
     """
     with contextlib.ExitStack() as stack:
         found = []
@@ -294,13 +294,13 @@ def at_full_speed(volumes: list[Volume]) -> Iterator[None]:
         finally:
             for volume, limits in found:
                 device = device_of(volume)
-                if device is not None:  # or what failed here is told
+                if device is not None:  # else the failure here is reported
                     impose(volume, device, limits)
 
 
 def speeds(volume: Volume, wanted: Limits, node: Volume | None = None) -> dict[str, dict[str, float]]:
-    """How fast the disk is for a process of the node. Of each limit that is wanted, and could be measured: `done`
-    (accesses of 4 KiB, or bytes) and `seconds`. As much is done as takes a second at that speed, if `LONGEST_S` allows.
+    """Measures the disk's speed for a process of the node. For each wanted limit that could be measured: `done`
+    (accesses of 4 KiB, or bytes) and `seconds`. The work takes a second at that speed, if `LONGEST_S` allows.
 
     The accesses bypass the page cache (O_DIRECT), and overwrite: each is one access of the device. The first call makes
     the file, so it comes before the limits; `unthrottle` removes the file.
@@ -349,7 +349,7 @@ def measure(volume: Volume, wanted: Limits, shared: mmap.mmap, node: Volume) -> 
             os.pwrite(file, chunk, offset)
         os.fsync(file)
     controller = Controller()
-    # Version 1: the root group, where the node's processes are; version 2: a group of theirs.
+    # Version 1: the root group, where the node's processes are; version 2: one of their groups.
     controller.move(os.getpid(), controller.limited(node)[0])
     for at, name in enumerate(V1):
         if name not in wanted:

@@ -95,8 +95,8 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
 
     Stop all processes first, or they see an error of their disk before they have lost their power. Their connections
     end without a word. The file that is written here, unsynced, must be gone afterwards; the one that `mark` synced
-    must be there. Of the small files with one of the names `durable`, those are told that have another content than
-    before.
+    must be there. Of the small files with one of the names `durable`, those with another content than before are
+    reported.
     """
     began = time.monotonic()
     for volume in volumes:
@@ -295,7 +295,9 @@ def free(volumes: list[Volume]) -> Answer:
 
 
 def restore(volumes: list[Volume], power: bool) -> Answer:
-    """Idempotent. Whoever uses the file system is killed; with `power`, what it had not synced is gone."""
+    """Restores the volumes. Idempotent. Processes that use them are killed; with `power`, their unsynced data is
+    gone.
+    """
     for volume in volumes:
         required(volume)
 
@@ -310,7 +312,7 @@ def restore(volumes: list[Volume], power: bool) -> Answer:
             with contextlib.suppress(OSError):  # it is cut off already
                 fcntl.ioctl(folder, SHUTDOWN, NO_LOG_FLUSH)
         else:
-            with contextlib.suppress(OSError):  # there is none, or it cannot be removed now
+            with contextlib.suppress(OSError):  # it does not exist, or it cannot be removed now
                 os.unlink(FILLER, dir_fd=folder)
         os.close(folder)
         for _, end in ends:

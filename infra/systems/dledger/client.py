@@ -32,19 +32,19 @@ _WRITE, _READ, _CAS, _STATUS = "0", "1", "2", "3"
 _READ_MODES: Final[Mapping[ReadMode, str]] = {"log": "RAFT_LOG_READ", "unsafe": "UNSAFE_READ"}
 
 _ROUND_S: Final = 0.5
-"""How long one round of asking everybody for the leader waits for the silent."""
+"""The time that one round of queries for the leader waits for silent nodes."""
 
 _PAUSE_S: Final = 0.1
-"""Between two rounds: an election takes seconds, and asking costs the servers something."""
+"""The pause between two rounds: an election takes seconds, and each query costs the servers work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one attempt.
+    """The result of one attempt.
 
-    value    what a read saw (None: absent); after a cas or write, what the register holds.
-    applied  whether a cas took effect; True for a write; None where the server did not say.
-    node     who was asked, or None if nobody was.
+    value    the value that a read saw (None: absent); after a cas or write, the register's value.
+    applied  whether a cas took effect; True for a write; None if the server did not report it.
+    node     the node that got the request, or None if none did.
     term     of the entry, or the answering node's current one. index: of the entry, for a read of the entry that wrote
              the value.
     code     the answer's code (`infra.systems.dledger.outcomes`), or None without an answer.
@@ -61,10 +61,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a node reports, asking nobody. Indices are DLedger's: -1 means none yet.
+    """The report of a node from its own state. Indices are DLedger's: -1 means none yet.
 
     before_begin  the last index cut off in front of its log (-1: nothing is).
-    snapshots     how many snapshots it keeps, snapshot_index the newest's; None without snapshot mode.
+    snapshots     number of snapshots that it keeps, snapshot_index the newest's; None without snapshot mode.
     """
 
     node: str
@@ -193,9 +193,9 @@ class RegisterClient:
                 self._target = hint
 
     async def _find_leader(self, deadline: float) -> str | None:
-        """Ask everybody until somebody says it leads; of several the highest term counts. None: nobody in time.
+        """Queries all nodes until one reports that it leads; of several the highest term counts. None: none in time.
 
-        With a home, ask it alone, and believe it.
+        With a home, queries it alone, and believes it.
         """
         loop = asyncio.get_running_loop()
         while (left := deadline - loop.time()) > 0:
@@ -211,7 +211,7 @@ class RegisterClient:
         return None
 
     async def _opinion(self, node: str, timeout_s: float) -> str | None:
-        """Whom one node considers the leader; None: nobody, or it does not answer."""
+        """The node that one node considers the leader; None: it knows none, or does not answer."""
         try:
             reply = await ask_status(node, self._endpoints[node], timeout_s, self._group)
         except RemotingError:

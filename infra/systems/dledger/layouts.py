@@ -44,7 +44,7 @@ WIPED: Final[Mapping[str, str]] = dict.fromkeys(
     ("term-went-back", "voted-twice", "two-leaders-in-a-term"),
     "the disk with this member's term and vote was replaced by an empty one",
 )
-"""What is permitted of a member of a Raft group after the loss of its data."""
+"""The permissions for a member of a Raft group after the loss of its data."""
 
 DAMAGED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -56,4 +56,4 @@ DAMAGED: Final[Mapping[str, str]] = {
         "the fault damaged files of this node: a server that stops serves nothing wrong from them",
     ),
 }
-"""What is permitted of a server whose files were damaged."""
+"""The permissions for a server whose files were damaged."""

@@ -1,8 +1,8 @@
-"""What an answer of DLedger 0.4.0 says about an operation: data, with the source of each line.
+"""The meaning of DLedger 0.4.0's answers for an operation: data, with the source of each line.
 
 `ok`: certainly happened. `fail`: certainly did not, and never will. `info`: unknown. A write may be called failed only
 where the refusal comes before the entry is appended to the leader's log: from then on it may be replicated and applied
-at any later time, whatever the client was told. A read without a result has no effect, so it fails harmlessly (a read
+at any later time, whatever answer the client got. A read without a result has no effect, so it fails harmlessly (a read
 through the log appends an entry without content).
 
 Source names are classes of `io.openmessaging.storage.dledger` at 0.4.0; "server" is our `Processors.java`.
@@ -21,7 +21,7 @@ Operation = Literal["write", "cas", "read"]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One answer code (`code` of the JSON body) and what it says about each operation."""
+    """One answer code (`code` of the JSON body) and its meaning for each operation."""
 
     code: int
     name: str

@@ -91,7 +91,7 @@ DEFAULTS: Final[Mapping[str, Default]] = {
 }
 
 _OURS: Final = ("group", "selfId", "peers", "storeBaseDir", "dataStorePath")
-"""What the topology itself decides."""
+"""The settings that the topology itself decides."""
 
 
 class _Admin:
@@ -108,10 +108,10 @@ class _Admin:
         return True
 
     def version(self, timeout_s: float) -> str:
-        raise self._error("does not tell its version")
+        raise self._error("does not report its version")
 
     def settings(self, timeout_s: float) -> Mapping[str, str]:
-        raise self._error("tells nobody its settings while it runs")
+        raise self._error("does not report its settings while it runs")
 
     def change_command(self, settings: Mapping[str, str]) -> Sequence[str]:
         raise self._error("takes no changes while it runs")
@@ -146,8 +146,8 @@ class DledgerTopology:
     kinds: ClassVar[Sequence[str]] = (SERVER,)
 
     def __init__(self, settings: ServerSettings, options: NoOptions | None = None) -> None:
-        """Raises InfraError where the settings cannot be meant for this topology; whether DLedger has them, and takes
-        their values, is asked of DLedger itself in `shares`.
+        """Raises InfraError if the settings are not possible for this topology. `shares` checks with DLedger itself if
+        it has them, and takes their values.
         """
         self._asked = settings.launch.version
         settings = _pinned(settings)

@@ -1,4 +1,4 @@
-"""Mends: known defects of the servers, corrected by a Java agent of ours while the class is loaded.
+"""Mends: known defects of the servers, corrected by the harness' Java agent while the class is loaded.
 
 A mend is one file, `NN-NAME.toml`; NN is the id of the finding whose cause it removes:
 

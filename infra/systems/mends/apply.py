@@ -24,7 +24,7 @@ _TRY_S: Final = 120
 
 
 class Mended(Protocol):
-    """What is asked of a server: its log, its node, and what it was started with."""
+    """The required properties of a server: its log, its node, and its launch."""
 
     @property
     def node(self) -> Node: ...
@@ -47,7 +47,7 @@ def build() -> Path:
 
 
 def share(numbers: Sequence[int], versions: Iterable[str]) -> Share:
-    """What every node must see to start servers of these versions with the mends. Raises InfraError."""
+    """Returns the share that every node needs to start servers of these versions with the mends. Raises InfraError."""
     files = {f"{version}.orders": properties(orders(applied(numbers, version), version)) for version in versions}
     built, library = build(), fetch_jars(_SOURCES / "pom.xml", _LOCK)
     for path in [*built.glob("*.jar"), *library.glob("*.jar")]:

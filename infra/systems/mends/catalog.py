@@ -39,11 +39,11 @@ class Edit:
             raise ValueError('call = "CLASS.METHOD" goes with at = "call", and only with it')
 
     def fits(self, version: str | None) -> bool:
-        """Whether it is for servers of a version (`5.5.0`)."""
+        """True if it is for servers of a version (`5.5.0`)."""
         return not self.versions or version in {name.split()[-1] for name in self.versions}
 
     def order(self, mend: int) -> dict[str, str]:
-        """As the agent reads it."""
+        """The edit in the form that the agent reads."""
         owner, _, name = self.method.rpartition(".")
         found = {"mend": str(mend), "class": owner, "method": name, "at": self.at, "source": self.source}
         return found | {"call": self.call, "descriptor": self.descriptor}
@@ -51,7 +51,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class _Head:
-    """What a file has beside its edits."""
+    """The fields of a file beside its edits."""
 
     reason: str = option(help="What is changed.")
     versions: tuple[str, ...] = option(help="`SYSTEM VERSION` of the servers that it is for.")
@@ -170,7 +170,7 @@ def applied(numbers: Iterable[int], version: str | None) -> list[Mend]:
 
 
 def orders(found: Iterable[Mend], version: str | None) -> Mapping[str, str]:
-    """What the agent is to do in servers of a version (`5.5.0`), as properties."""
+    """The agent's edits in servers of a version (`5.5.0`), as properties."""
     made: dict[str, Any] = {}
     meant = [edit.order(mend.id) for mend in found for edit in mend.edits if edit.fits(version)]
     for number, order in enumerate(meant):

@@ -1,4 +1,4 @@
-"""What the harness's own messages carry: an id that is unique over the whole run, in digits, then filling."""
+"""The body of the harness' own messages: an id that is unique over the whole run, in digits, then filling."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How far a broker has come with its registration at the controllers, as its node shows it: process, files, log.
+"""The progress of a broker's registration at the controllers, as its node shows it: process, files, log.
 
-A broker asks for an id (1012), notes it with a register code in `brokerIdentity-temp`, applies for it (1013), writes
+A broker requests an id (1012), notes it with a register code in `brokerIdentity-temp`, applies for it (1013), writes
 `brokerIdentity` and deletes the other file, registers its address (1003), and runs when its group has a master
 (`ReplicasManager`, 5.1.1 to 5.5.0).
 """
@@ -58,7 +58,7 @@ class Registration:
 
 
 def identity_file(server: Server) -> str:
-    """Where a broker keeps its id; with `-temp` behind it, where it notes the one that it applies for."""
+    """The path of a broker's file with its id; with `-temp` behind it, of the one with the id that it applies for."""
     (data,) = server.data_dirs
     return f"{data}/store/brokerIdentity"
 

@@ -126,7 +126,7 @@ async def native_library(packages: Path) -> tuple[str, list[str]]:
 
 
 def _sent(reply: Mapping[str, Any]) -> Sent:
-    """What the library returned, or raised."""
+    """Converts the library's result, or its exception."""
     if "error" in reply:
         return Sent(Outcome("info", f"{reply['error']}: {reply['why']}"))
     status, offset, message_id = reply["status"], reply["offset"], reply["message_id"]

@@ -2,7 +2,7 @@
 rocketmq-client-python in FOLDER.
 
 That package binds all of librocketmq's functions when it is imported, and one that is missing would end it. Here a
-missing one is replaced by a stub and told by name, so that what needs it can be refused, and the rest works.
+missing one is replaced by a stub and reported by name, so that operations that need it are refused, and the rest works.
 """
 
 from __future__ import annotations

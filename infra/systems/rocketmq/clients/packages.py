@@ -1,4 +1,4 @@
-"""Where foreign clients come from: PyPI, by pip, each into a folder of its own in the cache.
+"""The source of foreign clients: PyPI, by pip, each into its own folder in the cache.
 
 They cannot be extras of this package, because `rocketmq-client-python`, `rocketmq` and `rocketmq-python-client` all own
 the top-level package `rocketmq`: of two that are installed side by side the second overwrites files of the first, and

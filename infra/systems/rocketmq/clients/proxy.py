@@ -26,7 +26,7 @@ _BUSY: Final = 42900
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What the proxy's codes from `first` to `last` say about a send. `remoting`: the broker's code behind it."""
+    """The meaning of the proxy's codes from `first` to `last` for a send. `remoting`: the broker's code behind it."""
 
     first: int
     last: int
@@ -113,7 +113,7 @@ class ProxyProducer:
 
 
 def outcome_of_code(code: int, name: str, why: str, raft_log: bool | None = None) -> Outcome:
-    """What the proxy's code says about a send. A broker that is too busy is judged by its own words."""
+    """The meaning of the proxy's code for a send. A broker that is too busy is judged by its own text."""
     line = next((line for line in OUTCOMES if line.first <= code <= line.last), None)
     if line is None:
         return Outcome("info", f"{code} {name}: {why}")

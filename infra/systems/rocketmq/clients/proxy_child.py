@@ -2,7 +2,7 @@
 its packages.
 
 Of rocketmq-python-client only the generated protocol code is used: its producer sends three times behind one `send`,
-and tells the last of three errors alone. Its package is entered without its `__init__`, which would start logs and
+and reports the last of three errors alone. Its package is entered without its `__init__`, which would start logs and
 metrics.
 """
 

@@ -115,7 +115,7 @@ class Worker:
         return reply
 
     async def _last_words(self) -> str:
-        """How the process ended, and the last line it wrote."""
+        """The end of the process, and the last line that it wrote."""
         assert self._process is not None
         assert self._home is not None
         code = await self._process.wait()
@@ -126,7 +126,7 @@ class Worker:
 
 class Standby:
     """A worker that is kept ready: started in the background, so that an operation that is given up meanwhile does not
-    have it begin again, and started again by the operation that finds it dead. One operation at a time, others wait.
+    restart it, and started again by the operation that finds it dead. One operation at a time, others wait.
     """
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, Worker]]) -> None:

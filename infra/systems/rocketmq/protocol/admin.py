@@ -1,10 +1,10 @@
-"""What administrators ask of name servers, brokers and controllers, and what they have them do.
+"""Requests of administrators to name servers, brokers and controllers.
 
 >>> async with BrokerAdmin("198.18.20.11", 10911, deadline_s=2) as broker:  # doctest: +SKIP
 ...     info = await broker.runtime_info()
 
-Each object is one connection to one server. Where there is no answer, RemotingError is raised; where the answer is a
-refusal, AdminError. Answers are plain JSON values as the servers name them; `docs/design.md` tells whom to ask what.
+Each object is one connection to one server. Without an answer, RemotingError is raised; for a
+refusal, AdminError. Answers are plain JSON values as the servers name them; `docs/design.md` lists the requests.
 
 Source: `AdminBrokerProcessor`, `DefaultRequestProcessor` (name server) and `ControllerRequestProcessor` of 5.3.3; seen
 with 5.5.0.
@@ -47,7 +47,7 @@ class AdminError(Exception):
 
 
 class Server(Link):
-    """What all servers have in common."""
+    """The base of all servers."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,7 +81,7 @@ class Server(Link):
 
 
 class NameServer(Server):
-    """Routes: what the brokers told this name server. Name servers do not talk to one another; ask each."""
+    """The routes that brokers reported to this name server. Name servers do not talk to one another; query each."""
 
     async def route(self, topic: str) -> Json | None:
         """`queueDatas` and `brokerDatas` (`brokerAddrs`: id -> address) of a topic; None: not known here.
@@ -139,8 +139,8 @@ class BrokerAdmin(Server):
         permission: int = READ_WRITE,
         order: bool = False,
     ) -> None:
-        """Make or change a topic here. `message_type`: NORMAL, FIFO, DELAY or TRANSACTION; brokers check it only where
-        they are told to.
+        """Make or change a topic here. `message_type`: NORMAL, FIFO, DELAY or TRANSACTION; brokers check it only if
+        configured to.
         """
         ext = {
             "topic": topic,
@@ -161,11 +161,11 @@ class BrokerAdmin(Server):
         await self.request(Request.DELETE_TOPIC_IN_BROKER, {"topic": topic})
 
     async def topic_exists(self, topic: str) -> bool:
-        """Whether this replica knows the topic. Offsets do not tell: they are 0 for unknown topics, too."""
+        """True if this replica knows the topic. Offsets do not show it: they are 0 for unknown topics, too."""
         return await self._exists(Request.GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"}, _TOPIC_MISSING)
 
     async def group_exists(self, group: str) -> bool:
-        """Whether this replica knows the consumer group."""
+        """True if this replica knows the consumer group."""
         return await self._exists(Request.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group}, _GROUP_MISSING)
 
     async def _exists(self, request: Request, ext: dict[str, str], missing: int) -> bool:
@@ -230,8 +230,8 @@ class BrokerAdmin(Server):
         return {int(level): int(at) for level, at in table.items()}
 
     async def consumer_offset_counter(self) -> int:
-        """How often the version of this replica's table of committed offsets was raised (`DataVersion.counter`): by
-        default with each 500th commit, whatever the group. A slave takes over its master's with the table.
+        """The version of this replica's table of committed offsets (`DataVersion.counter`). It rises by default with
+        each 500th commit, whatever the group. A slave takes over its master's with the table.
         """
         version = (await self.json(Request.GET_ALL_CONSUMER_OFFSET)).get("dataVersion") or {}
         try:
@@ -240,7 +240,7 @@ class BrokerAdmin(Server):
             raise Malformed(f"{self.address}: a table of offsets without the counter of its version") from None
 
     async def timer_read_ms(self) -> int:
-        """Up to which time (ms since 1970, by its own clock) this replica has delivered the messages of its timer
+        """The time (ms since 1970, by its own clock) up to which this replica has delivered the messages of its timer
         (`TimerCheckpoint.lastReadTimeMs`, the first of seven 8-byte numbers).
         """
         body = (await self.request(Request.GET_TIMER_CHECK_POINT)).body
@@ -256,7 +256,7 @@ class BrokerAdmin(Server):
 
 @dataclass(frozen=True, slots=True)
 class ControllerMetadata:
-    """Who leads the controllers, as one of them says. `leader_address` is empty while there is none."""
+    """The leader of the controllers, as one of them reports it. `leader_address` is empty while no leader exists."""
 
     group: str
     leader_id: str
@@ -266,7 +266,7 @@ class ControllerMetadata:
 
 
 def _member(text: Any) -> int | str:
-    """Of a SyncStateSet. Raises TypeError where it is neither an id nor an address."""
+    """A member of a SyncStateSet. Raises TypeError if it is neither an id nor an address."""
     if type(text) is int or (type(text) is str and ":" in text):
         return text
     raise TypeError(f"{text!r} in the SyncStateSet")
@@ -287,11 +287,11 @@ class ReplicaInfo:
 
 class Controller(Server):
     """One controller. All but `metadata` and `config` are answered by the leader alone (AdminError 2007), which does
-    not ask the others first: a deposed one may tell what is no longer so.
+    not query the others first: a deposed one may return an outdated state.
     """
 
     async def metadata(self) -> ControllerMetadata:
-        """Who leads."""
+        """Returns the leader of the controllers."""
         reply = (await self.request(Request.CONTROLLER_GET_METADATA_INFO)).ext
         return ControllerMetadata(
             group=reply.get("group", ""),

@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import Final
 
 VERSION: Final = 453
-"""What a client says it is (`MQVersion`): 5.2.0. From 401 on routes come as plain JSON; above 475 a server that goes
-down may tell the client to go away (1500) instead of just closing.
+"""The version that a client reports (`MQVersion`): 5.2.0. From 401 on routes come as plain JSON; above 475 a server
+that goes down may send the client away (1500) instead of just closing.
 """
 
 
@@ -23,13 +23,14 @@ RELEASES: Final[Mapping[int, str]] = {
     493: "5.4.0",
     513: "5.5.0",
 }
-"""What name servers and brokers say in the header of every answer: the place of their version in `MQVersion.Version` of
-rocketmq-common 5.5.0. Controllers and proxies say 0: they never set `rocketmq.remoting.version`.
+"""The number that name servers and brokers set in the header of every answer: the place of their version in
+`MQVersion.Version` of rocketmq-common 5.5.0. Controllers and proxies send 0: they never set
+`rocketmq.remoting.version`.
 """
 
 
 class Request(IntEnum):
-    """What is asked, by whom it is answered: brokers first, then name servers and controllers."""
+    """Codes of requests, ordered by the server that answers: brokers first, then name servers and controllers."""
 
     PULL_MESSAGE = 11
     QUERY_CONSUMER_OFFSET = 14

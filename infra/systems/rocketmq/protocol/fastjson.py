@@ -36,7 +36,7 @@ def loads(data: bytes | str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        pass  # Standard JSON is the fast case; the error is told by the reader below.
+        pass  # Standard JSON is the fast case; the reader below reports the error.
     reader = _Reader(text)
     value = reader.value(0)
     reader.expect_end()

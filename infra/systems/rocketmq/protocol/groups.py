@@ -1,4 +1,4 @@
-"""What members of a group do: tell the broker that they live, leave, lock queues for themselves, send messages back.
+"""Requests of members of a group: send heartbeats, leave, lock queues, send messages back.
 
 Source: `HeartbeatData`, `ClientManageProcessor`, `LockBatchRequestBody`, `RebalanceLockManager` and
 `AbstractSendMessageProcessor.consumerSendMsgBack`, 5.3.3; seen with 5.5.0.
@@ -28,13 +28,13 @@ Queue = tuple[str, str, int]
 
 
 def retry_topic(group: str) -> str:
-    """The topic of what members of a group send back: one queue on each broker."""
+    """The topic of messages that members of a group send back: one queue on each broker."""
     return f"%RETRY%{group}"
 
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """What came of locking: the queues that this client holds now. They are freed 60 s after the last lock."""
+    """The result of a lock: the queues that this client holds now. They are freed 60 s after the last lock."""
 
     outcome: Outcome
     queues: frozenset[Queue] = frozenset()
@@ -56,10 +56,10 @@ class Membership(Link):
         consuming: Consuming = "CONSUME_PASSIVELY",
         deadline_s: float | None = None,
     ) -> Answer:
-        """Say that this client lives, as a member of these groups; consumers subscribe to all of these topics.
+        """Sends a heartbeat of this client, as a member of these groups; consumers subscribe to all of these topics.
 
-        A broker forgets a member after 120 s, or when its connection closes. Only a producer with a heartbeat is asked
-        about its transactions.
+        A broker forgets a member after 120 s, or when its connection closes. Brokers check
+        transactions only with a producer that sent a heartbeat.
         """
         now = time.time_ns() // 1_000_000
         subscriptions = [
@@ -93,7 +93,7 @@ class Membership(Link):
         consumer: str | None = None,
         deadline_s: float | None = None,
     ) -> Answer:
-        """Leave a group; the others are told (40)."""
+        """Leaves a group; the broker notifies the others (40)."""
         ext = {"clientID": client_id}
         if producer is not None:
             ext["producerGroup"] = producer

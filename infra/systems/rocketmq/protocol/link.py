@@ -16,7 +16,7 @@ from infra.systems.rocketmq.protocol.outcomes import Operation, outcome_of, outc
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of an operation whose result is at most a number: an offset, or None where there is none.
+    """The result of an operation that returns at most a number: an offset, or None without one.
 
     code  of the answer, None without one.
     """
@@ -87,11 +87,11 @@ class Link:
         return Answer(self.judge(operation, frame), None, frame.code)
 
     def judge(self, operation: Operation, frame: Frame) -> Outcome:
-        """What an answer says about an operation."""
+        """The outcome of an operation, by its answer."""
         return outcome_of(operation, frame.code, frame.remark, self.raft_log)
 
     def number(self, frame: Frame, name: str) -> int | None:
-        """A field of an answer. Raises Broken where it is no number: an answer without sense says nothing."""
+        """A field of an answer. Raises Broken if it is no number: an invalid answer proves nothing."""
         text = frame.ext.get(name)
         if text is None:
             return None

@@ -48,7 +48,7 @@ class Message:
 
     queue, offset  where it is in the topic; physical: byte in the commit log of the broker that answered.
     born, stored   milliseconds since 1970 by the producer's and the storing broker's clock.
-    store_host     `ip:port` of the broker that appended it first, whoever answered.
+    store_host     `ip:port` of the broker that appended it first, not of the one that answered.
     prepared       for the second half of a transaction: physical offset of the first.
     intact         whether the body has the checksum stored with it.
     torn           whether a byte of the properties is zero; no client writes such, and no checksum covers them.

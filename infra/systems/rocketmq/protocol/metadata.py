@@ -1,7 +1,7 @@
-"""What brokers ask of controllers: ids, registration, elections, changes of the SyncStateSet, heartbeats.
+"""Requests of brokers to controllers: ids, registration, elections, changes of the SyncStateSet, heartbeats.
 
-A client that asks so is a broker to the controllers; no broker has to run. Each method is one attempt. Refusals raise
-AdminError, and `outcome` says what a refusal, or no answer, means for a change of the metadata.
+To the controllers such a client is a broker; no broker has to run. Each method is one attempt. Refusals raise
+AdminError, and `outcome` returns the meaning of a refusal, or of no answer, for a change of the metadata.
 
 Source: `ControllerRequestProcessor`, `ReplicasInfoManager`, `DLedgerController` and `JRaftController` of 5.3.3.
 """
@@ -110,13 +110,13 @@ class Metadata(Controller):
         await self.request(Request.BROKER_HEARTBEAT, ext)
 
     async def forget(self, cluster: str, group: str) -> None:
-        """Have a whole group forgotten, whoever of it lives."""
+        """Makes the controllers forget a whole group, also its living members."""
         ext = {"clusterName": cluster, "brokerName": group, "isCleanLivingBroker": "true", "cleanLivingBroker": "true"}
         await self.request(Request.CLEAN_BROKER_DATA, ext)
 
 
 def outcome(problem: AdminError | RemotingError) -> Outcome:
-    """What a change of the metadata came to that was not acknowledged.
+    """The outcome of a change of the metadata that was not acknowledged.
 
     >>> outcome(AdminError("n1", Request.CLEAN_BROKER_DATA, 2007, None)).type
     'fail'

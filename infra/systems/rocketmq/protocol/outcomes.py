@@ -1,13 +1,13 @@
-"""What an answer of a broker says about an operation: data, with the source of each line.
+"""The meaning of a broker's answers for an operation: data, with the source of each line.
 
 `ok`: certainly happened. `fail`: certainly did not, and never will. `info`: unknown. A change may be called failed only
 where the refusal comes before anything is appended to the commit log; from then on it may be replicated and read at any
-later time, whatever the client was told. RocketMQ also accepts less surely than it was asked to (10, 11, 12): the
+later time, whatever answer the client got. RocketMQ may also accept less surely than requested (10, 11, 12): the
 message is in the master's log, and a switch may still lose it, so these are `info`, with their offset.
 
 The first line that fits decides: an operation and a code, perhaps words of the remark; of two for different
-topologies the less sure one stands first. What no line fits is `info` for a change, and `fail` for a read, which has no
-effect to be unsure of. Source names are classes of RocketMQ 5.3.3; "seen" are answers of a running 5.5.0.
+topologies the less sure one stands first. An answer that fits no line is `info` for a change, and `fail` for a read,
+which has no effect to be unsure of. Source names are classes of RocketMQ 5.3.3; "seen" are answers of a running 5.5.0.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _FAST_FAILURE: Final = "BrokerFastFailure.cleanExpiredRequestInQueue: taken out 
 
 OUTCOMES: Final[tuple[Line, ...]] = (
     Line(ALL, 0, "ok", "", "ResponseCode.SUCCESS: done, with the waits for disk and replicas that are configured"),
-    Line(READS, 19, "ok", "", "PullMessageProcessor: nothing there (yet); the answer tells min and max"),
+    Line(READS, 19, "ok", "", "PullMessageProcessor: nothing there (yet); the answer has min and max"),
     Line(READS, 20, "ok", "", "PullMessageProcessor: no message now, go on at the next offset; seen at slaves"),
-    Line(READS, 21, "ok", "", "PullMessageProcessor: the offset is outside the queue; the answer tells the right one"),
+    Line(READS, 21, "ok", "", "PullMessageProcessor: the offset is outside the queue; the answer has the right one"),
     Line(READS, 22, "ok", "", "ConsumerManageProcessor.queryConsumerOffset: the group has committed nothing"),
     Line(POPS, 19, "ok", "", "PopMessageProcessor: no message"),
     Line(POPS, 209, "ok", "", "PopLongPollingService: too many wait already; no message"),

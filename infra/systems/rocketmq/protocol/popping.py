@@ -1,4 +1,4 @@
-"""What consumers do that leave the bookkeeping to the broker: pop a message, acknowledge it, or ask for more time.
+"""Requests of consumers that leave the bookkeeping to the broker: pop, acknowledge, or request more time.
 
 A popped message is invisible for a while; unless it is acknowledged it comes back, as a new message of the group's
 retry topic. A *handle* names one delivery: eight words, most of them given with the messages, put together by the
@@ -72,13 +72,13 @@ class Handle:
 
 
 def retry_topic(topic: str, group: str, version: int = 1) -> str:
-    """Where a group's unacknowledged messages of a topic come back."""
+    """The topic in which a group's unacknowledged messages of a topic come back."""
     return f"%RETRY%{group}{_RETRY_SEPARATORS[version]}{topic}"
 
 
 @dataclass(frozen=True, slots=True)
 class Popped:
-    """What came of a pop: each message with the handle of this delivery. `rest`: how many more there are."""
+    """The result of a pop: each message with the handle of this delivery. `rest`: the number of further messages."""
 
     outcome: Outcome
     messages: Sequence[tuple[Message, Handle]] = ()
@@ -88,7 +88,7 @@ class Popped:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What came of changing an invisible time: from now on `handle` names the delivery, the old one is spent."""
+    """The result of a changed invisible time: from now on `handle` names the delivery, the old one is spent."""
 
     outcome: Outcome
     handle: Handle | None = None
@@ -97,7 +97,7 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """What came of an acknowledgement. `ok` even where the broker could not store it (`AckMessageProcessor` only logs
+    """The result of an acknowledgement. `ok` even if the broker could not store it (`AckMessageProcessor` only logs
     that): the message may come back.
     """
 

@@ -1,4 +1,4 @@
-"""What consumers do that know where they stand: pull from an offset on, and commit how far they are.
+"""Requests of consumers that track their own offsets: pull from an offset on, and commit an offset.
 
 Source: `PullMessageProcessor`, `AdminBrokerProcessor` and `ConsumerManageProcessor`, 5.3.3; seen with 5.5.0.
 """
@@ -18,7 +18,7 @@ from infra.systems.rocketmq.protocol.outcomes import outcome_of_error
 
 _SUSPEND: Final = 2
 _SUBSCRIPTION: Final = 4
-"""Bits of a pull's sysFlag: hold the answer back; the subscription is in the request, no heartbeat has told it."""
+"""Bits of a pull's sysFlag: hold the answer back; the subscription is in the request, not in a heartbeat."""
 
 _NOT_THERE: Final = "can not find message by the offset"
 """With code 1, of `QueryMessageProcessor.viewMessageById`."""
@@ -26,9 +26,9 @@ _NOT_THERE: Final = "can not find message by the offset"
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What came of a pull. `code` tells why there are no messages: 19 none (yet); 20 none now, go on at `next`; 21 the
-    offset is outside the queue, `next` is the right one. **Slaves answer 20 where masters answer 21, and leave `next`
-    at the offset that was requested**: compare with `min` and `max`.
+    """The result of a pull. `code` gives the reason for no messages: 19 none (yet); 20 none now, go on at `next`; 21
+    the offset is outside the queue, `next` is the right one. **Slaves answer 20 where masters answer 21, and leave
+    `next` at the offset that was requested**: compare with `min` and `max`.
     """
 
     outcome: Outcome
@@ -41,7 +41,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class Viewed:
-    """What stands at a byte of a commit log. `ok` without a message: none begins there."""
+    """The message at a byte of a commit log. `ok` without a message: none begins there."""
 
     outcome: Outcome
     message: Message | None = None
@@ -113,7 +113,7 @@ class Pulling(Link):
         return await self._offset(Request.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue)}, deadline_s)
 
     async def committed_offset(self, topic: str, queue: int, group: str, *, deadline_s: float | None = None) -> Answer:
-        """What the group has committed; None (code 22): nothing, or the broker has forgotten."""
+        """The committed offset of the group; None (code 22): none, or the broker has forgotten it."""
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "setZeroIfNotFound": "false"}
         return await self._offset(Request.QUERY_CONSUMER_OFFSET, ext, deadline_s)
 

@@ -1,4 +1,4 @@
-"""What producers do: send, alone or in batches, in transactions, and take timer messages back.
+"""Requests of producers: send, alone or in batches, in transactions, and recall timer messages.
 
 Source: `SendMessageRequestHeaderV2`, `EndTransactionRequestHeader`, `CheckTransactionStateRequestHeader`,
 `RecallMessageRequestHeader` and their processors, 5.3.3; seen with 5.5.0.
@@ -41,9 +41,10 @@ _ENDS: Final[Mapping[End, int]] = {"commit": COMMITTED, "rollback": ROLLED_BACK,
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of a send.
+    """The result of a send.
 
-    offset      in the queue; also where the broker accepted it less surely than asked (`code` 10, 11, 12: `info`). Of a
+    offset      in the queue; also if the broker accepted it less surely than requested (`code` 10, 11, 12: `info`). Of
+    a
                 batch: the first's, the others follow. Of delayed and half messages: in the queue where they wait.
     queue       which one, if the broker chose. message_id: `offsetMsgId`, several with commas for a batch.
     unique_id   the id that the client gave it (`UNIQ_KEY`), for a half message the transaction's id.

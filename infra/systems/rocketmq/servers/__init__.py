@@ -1,7 +1,7 @@
 """RocketMQ's servers: which versions are available, what each kind of server is started with, and why.
 
 `artifacts` fetches the published jars, `settings` has the servers' configuration, `jvm` the options of their JVMs.
-Where they run is told by `infra/systems/rocketmq/topologies/`.
+`infra/systems/rocketmq/topologies/` defines where they run.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _pinned(launch: Launch, own: bool) -> Launch:
 
 
 def before(version: str, other: str) -> bool:
-    """Whether a version is older than another.
+    """True if a version is older than another.
 
     >>> before("5.1.1", "5.2.0"), before("5.10.0", "5.2.0")
     (True, False)
@@ -118,7 +118,7 @@ def describe_versions() -> Mapping[str, str]:
 
 
 def lib(version: str) -> str:
-    """Where the jars of a version lie on the nodes."""
+    """The folder of a version's jars on the nodes."""
     return f"{LIB}/{version}"
 
 

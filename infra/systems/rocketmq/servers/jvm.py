@@ -37,7 +37,7 @@ HEAP: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 RESIDENT_MB: Final[Mapping[str, int]] = {NAMESRV: 130, CONTROLLER: 200, BROKER: 340, PROXY: 200}
-"""What a server takes of the machine's memory: looked for before anything is started."""
+"""The machine's memory that a server takes, in MB: checked before any server is started."""
 
 FILES_MB: Final[Mapping[str, int]] = {NAMESRV: 1, CONTROLLER: 150, BROKER: 200, PROXY: 1}
-"""What a server writes in a run of minutes; JRaft's log alone is 146 MB from the start."""
+"""The MB that a server writes in a run of minutes; JRaft's log alone is 146 MB from the start."""

@@ -70,7 +70,7 @@ BROKER: Final[Mapping[str, Default]] = {
 }
 
 REPLICATED: Final[Mapping[str, Default]] = {
-    "slaveTimeout": Default("2000", "an unreachable replica is told of within the clients' time, not after it"),
+    "slaveTimeout": Default("2000", "an unreachable replica is reported within the clients' time, not after it"),
 }
 """Brokers that wait for replicas."""
 
@@ -80,7 +80,7 @@ CONTROLLED: Final[Mapping[str, Default]] = {
     "controllerHeartBeatTimeoutMills": Default("3000", "a stopped master is replaced within a fault, not after 10 s"),
     "syncBrokerMetadataPeriod": Default("1000", "a broker hears of its new role within 1 s, not 5"),
     "syncControllerMetadataPeriod": Default("2000", "and of a new leader of the controllers within 2 s, not 10"),
-    "checkSyncStateSetPeriod": Default("1000", "a replica that caught up, or fell behind, is told of within 1 s"),
+    "checkSyncStateSetPeriod": Default("1000", "a replica that caught up, or fell behind, is reported within 1 s"),
     "haMaxTimeSlaveNotCatchup": Default("4000", "a replica behind for longer leaves the SyncStateSet; 15 s otherwise"),
     "haSendHeartbeatInterval": Default("1000", "replication heartbeats, shorter than the limit below"),
     "haHousekeepingInterval": Default("5000", "a dead replication connection is dropped after 5 s, not 20"),

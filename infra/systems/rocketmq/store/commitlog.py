@@ -24,7 +24,7 @@ from infra.systems.rocketmq.protocol.messages import BLANK, MAGIC_V1, MAGIC_V2, 
 from infra.systems.rocketmq.store.mapped import mapped_files
 
 _RECORD: Final = struct.Struct(">II")
-"""How every record begins: its size, its magic number."""
+"""The beginning of every record: its size, its magic number."""
 
 _ENTRY: Final = struct.Struct(">iiqqqiiii")
 """DLedger's entry: magic, size, index, term, position, channel, two checksums (never set), length of the body."""
@@ -34,7 +34,7 @@ _ENTRY_MAGICS: Final = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message on the disk: `size` bytes at `physical`, by count. `message.physical` is what the record says itself.
+    """A message on the disk: `size` bytes at `physical`, by count. `message.physical` is the record's own field.
 
     term  DLedger's, in its variant. crc: CRC-32 of all bytes of the record: replicas hold the same ones.
     """
@@ -62,15 +62,15 @@ class Damage:
 def read_commit_log(folder: Path, *, resume: bool = False) -> Iterator[Record | Damage]:
     """Every record of a plain commit log, in order; ends at the first bytes that are none.
 
-    They are zeros at the end of an ordinary log. Anything else is told as a last `Damage`: the rest cannot be read,
-    because only a record tells where the next one begins.
+    They are zeros at the end of an ordinary log. Anything else is reported as a last `Damage`: the rest cannot be read,
+    because only a record shows where the next one begins.
 
     resume  continue at the next whole record that names the place at which it lies. Bytes before it that are none are
-            told as `Damage`, zeros too: a broker whose disk was full leaves them in the middle of its log.
+    reported as `Damage`, zeros too: a broker whose disk was full leaves them in the middle of its log.
     """
     gap: Damage | None = None
     silent = False
-    """Whether the bytes of the gap are zeros, as behind the end of a log."""
+    """True if the bytes of the gap are zeros, as behind the end of a log."""
     for start, path in mapped_files(folder):
         data = path.read_bytes()
         at = 0
@@ -102,7 +102,7 @@ def read_commit_log(folder: Path, *, resume: bool = False) -> Iterator[Record | 
 
 
 def _following(data: bytes, at: int, start: int) -> int | None:
-    """Where the next whole record of a file begins that lies where it says; `start`: of the file."""
+    """The offset of a file's next whole record that lies at the place it names; `start`: of the file."""
     places = []
     for magic in (MAGIC_V1, MAGIC_V2):
         wanted, found = magic.to_bytes(4, "big"), at + 4

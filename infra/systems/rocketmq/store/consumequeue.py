@@ -34,7 +34,7 @@ def read_consume_queue(folder: Path) -> Iterator[Entry]:
     """Every entry of one queue's folder (`consumequeue/<topic>/<queue>`), in order.
 
     Ends at the first unit that was not written. A truncation writes none: it moves the write position only, so the
-    entries of a truncated tail may follow (their physical offsets then tell).
+    entries of a truncated tail may follow (their physical offsets then show it).
     """
     for start, path in mapped_files(folder):
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What is wrong with a file of a broker's store."""
+"""The error for a damaged file of a broker's store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class StorageError(Exception):
-    """A file of the store cannot be read as what it claims to be. One line: which file, where in it, and why."""
+    """A file of the store is not what it claims to be. One line: the file, the place in it, and the reason."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")

@@ -1,4 +1,4 @@
-"""The file `brokerIdentity`: the id that a controller gave to a broker for good (`BrokerMetadata`, `MetadataFile`).
+"""The file `brokerIdentity`: the id that a controller gave to a broker permanently (`BrokerMetadata`, `MetadataFile`).
 
 Before, while a broker applies for an id, it has the file `brokerIdentity-temp` with the id and a register code
 behind it (`TempBrokerMetadata`).
@@ -30,7 +30,7 @@ def read_identity(path: Path) -> Identity:
 
 
 def parse_identity(text: str, *, temp: bool = False) -> Identity | None:
-    """What such a file says; None where it is damaged, or torn. temp: with a register code behind the id."""
+    """The identity in such a file; None if it is damaged, or torn. temp: with a register code behind the id."""
     parts = text.strip().split("#")
     if len(parts) != 3 + temp or not parts[2].isdecimal():
         return None

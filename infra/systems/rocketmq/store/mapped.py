@@ -16,7 +16,7 @@ _NAME: Final = re.compile(r"\d{20}")
 
 
 def mapped_files(folder: Path) -> list[tuple[int, Path]]:
-    """(position of the first byte, file) of every file of the log in `folder`, in order; [] where there is none.
+    """(position of the first byte, file) of every file of the log in `folder`, in order; [] without a log.
 
     Raises StorageError for a log with a file missing in the middle.
     """

@@ -24,7 +24,7 @@ LINE: Final = (
     *("topic", "queue", "offset", "physical", "id", "intact", "indexed", "store_host", "stored", "term"),
     *("crc", "tagged", "torn"),
 )
-"""What a message's list holds.
+"""The fields of a message's list.
 
 offset, physical   its place in the queue and in the log.
 id                 of the body (`infra.systems.rocketmq.message_body.id_of`).
@@ -41,14 +41,14 @@ torn               the properties have zero bytes: the record was not written to
 
 @dataclass(frozen=True)
 class Head:
-    """What concerns the store as a whole.
+    """The facts about the store as a whole.
 
     group     the broker group (broker name).
     files     `commitlog` or `dledger`: which kind of log.
     end       position after the last record.
     epochs    [epoch, start] of each master's time in office, in controller mode.
     identity  [cluster, broker name, id], in controller mode.
-    problems  what could not be read, one line each: a file that is damaged, bytes where a record should be.
+    problems  unreadable parts, one line each: a damaged file, bytes where a record should be.
     """
 
     group: str
@@ -64,7 +64,7 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
     there is `{"other": [physical, crc]}`. Whole records behind bytes that are none come as `{"behind": LINE}`: they may
     be what a truncation has left.
 
-    What is damaged is told in the head; only a store without any log raises StorageError.
+    The head reports damage; only a store without any log raises StorageError.
     """
     problems: list[str] = []
     logs = sorted(store.glob("dledger-*/data"))
@@ -111,7 +111,7 @@ def _line(record: Record, indexed: bool, entry: Entry | None) -> list[Any]:
 
 
 def tag_hash(tag: str) -> int:
-    """Java's `String.hashCode`, which is what an entry of a consume queue holds of a message's tag."""
+    """Java's `String.hashCode`, which an entry of a consume queue holds for a message's tag."""
     found = 0
     for unit in memoryview(tag.encode("utf-16-le")).cast("H"):
         found = (31 * found + unit) & 0xFFFFFFFF

@@ -1,1 +1,1 @@
-"""Which servers of RocketMQ run on which node, and with which configuration."""
+"""Topologies of RocketMQ: the servers on each node, and their configuration."""

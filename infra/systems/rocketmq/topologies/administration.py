@@ -1,4 +1,4 @@
-"""What RocketMQ's servers tell an administrator, and what he changes: `infra.systems.api.Admin` for each kind."""
+"""Administration of RocketMQ's servers, queries and changes: `infra.systems.api.Admin` for each kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAYS_ITS_VERSION: Final[Mapping[str, Request]] = {
     NAMESRV: Request.GET_NAMESRV_CONFIG,
     BROKER: Request.GET_BROKER_CONFIG,
 }
-"""Kind of server -> a question whose answer has the version in its header (`codes.RELEASES`)."""
+"""Kind of server -> a request whose answer has the version in its header (`codes.RELEASES`)."""
 _JARS: Final = re.compile(rf"{LIB}/([^/]+)/")
 
 
@@ -54,14 +54,16 @@ class RocketmqAdmin:
 
     def settings(self, timeout_s: float) -> Mapping[str, str]:
         if self._kind not in _CHANGE:
-            raise self._error("tells nobody its settings")
+            raise self._error("does not report its settings to anyone")
         try:
             return asyncio.run(effective(self._kind, self._node.address, self._port, timeout_s))
         except (RemotingError, AdminError) as problem:
-            raise self._error(f"does not tell its settings: {problem}") from None
+            raise self._error(f"does not report its settings: {problem}") from None
 
     def change_command(self, settings: Mapping[str, str]) -> Sequence[str]:
-        """The server writes what it takes to its file, too. It ignores unknown names and bad values in silence."""
+        """Returns the argv of the change. The server also writes accepted values to its file; it silently ignores
+        unknown names and bad values.
+        """
         if self._kind not in _CHANGE:
             raise self._error("takes no changes while it runs")
         lines = properties(settings)
@@ -74,7 +76,7 @@ class RocketmqAdmin:
         try:
             return await link.ask(request, {})
         except RemotingError as problem:
-            raise self._error(f"does not tell its version: {problem}") from None
+            raise self._error(f"does not report its version: {problem}") from None
         finally:
             await link.close()
 

@@ -82,7 +82,7 @@ _POLL_S: Final = 0.25
 _ASK_S: Final = 2.0
 
 ALONE: Final = "a broker locks queues without asking the others of its group, and keeps the locks in memory"
-"""Why queues may have two holders after a change of master, or a restart."""
+"""The reason why queues may have two holders after a change of master, or a restart."""
 
 
 class RocketmqTopology(ABC):
@@ -101,7 +101,7 @@ class RocketmqTopology(ABC):
     """Slaves copy the committed offsets every 10 s where there is an election (`SlaveSynchronize`, 5.1.0 to 5.5.0)."""
 
     def __init__(self, server_settings: ServerSettings, options: Any = None) -> None:
-        """Raises InfraError where the settings cannot be meant; whether the servers have them is asked in `shares`."""
+        """Raises InfraError if the settings are not possible; `shares` checks if the servers have them."""
         given = artifacts.pinned(server_settings)
         self.options = options if options is not None else self.Options()
         self.version = artifacts.known_version(given.launch.version)
@@ -132,18 +132,20 @@ class RocketmqTopology(ABC):
     def known_versions(cls) -> Mapping[str, str]:
         return artifacts.describe_versions()
 
-    # What a topology of its own says.
+    # Each topology defines these.
 
     @abstractmethod
     def _layout(self, nodes: Sequence[str]) -> Layout:
-        """What is on which node. Raises InfraError where there are too few."""
+        """The servers of each node. Raises InfraError for too few nodes."""
 
     @abstractmethod
     def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
-        """What the mode and the profile add to, or change in, the configuration of a kind of server at a place."""
+        """Settings that the mode and the profile add to, or change in, the configuration of a kind of server at a
+        place.
+        """
 
     def _own(self, kind: str, node: Node) -> Mapping[str, str]:
-        """What only the topology knows of a server: addresses, names, paths."""
+        """Settings of a server that only the topology knows: addresses, names, paths."""
         namesrv = ";".join(f"{host}:{port}" for host, port in self.nameservers())
         place = self._places[node.name]
         home = f"{DATA}/{kind}"
@@ -281,7 +283,9 @@ class RocketmqTopology(ABC):
         raise InfraError(f"{node.name}: the configuration says who is a member of a group; nobody keeps a list")
 
     def keeps_address(self, node: str) -> str | None:
-        """Brokers register with their address. All others are in the configuration of their peers."""
+        """The reason why a node keeps its address. Brokers register with theirs; the peers' configuration has all
+        others.
+        """
         if self.traits.raft_log:
             return "the members of the Raft log have one another's addresses in their configuration"
         fixed = [kind for kind in self._places[node].kinds if kind != BROKER]

@@ -15,7 +15,7 @@ MARGIN_S: Final = 5.0
 
 
 def flushed_within_s(settings: Mapping[str, str]) -> float:
-    """How old a message can be, in seconds, that a broker with flushDiskType=ASYNC_FLUSH has not synced.
+    """The largest age, in seconds, of a message that a broker with flushDiskType=ASYNC_FLUSH has not synced.
 
     The broker looks every `flushIntervalCommitLog`, and after `flushCommitLogThoroughInterval` it syncs also less than
     `flushCommitLogLeastPages`. With `transientStorePoolEnable` a message reaches the file after a commit of the pool.
@@ -42,8 +42,8 @@ def flushed_bytes(settings: Mapping[str, str]) -> tuple[int, float] | None:
 
 
 def lag_within_s(settings: Mapping[str, str]) -> float:
-    """How far a replica of the SyncStateSet can lag behind its master, in seconds: after `haMaxTimeSlaveNotCatchup`
-    the master has it removed, and looks every `checkSyncStateSetPeriod`.
+    """The largest lag of a replica of the SyncStateSet behind its master, in seconds: after `haMaxTimeSlaveNotCatchup`
+    the master has it removed, and it checks every `checkSyncStateSetPeriod`.
     """
     return (
         _number(settings, "haMaxTimeSlaveNotCatchup", 15_000) + _number(settings, "checkSyncStateSetPeriod", 5_000)

@@ -50,7 +50,7 @@ _DLEDGER_SNAPSHOTS: Final = {
 """Of 0.3.2 and later."""
 
 _GONE: Final = ("lost", "dirty-read")
-"""What it looks like when a change of master drops messages."""
+"""The anomalies of a change of master that drops messages."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class ControllerTopology(RocketmqTopology):
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])
 
     def permits(self) -> Permissions:
-        """What the settings come to, whatever the profile is called."""
+        """The anomalies that the settings permit, whatever the profile's name."""
         place = NodeRoles((BROKER, CONTROLLER), "a")
         limit_ms = self.configured(BROKER, place).get("controllerHeartBeatTimeoutMills", "")
         locks: dict[str, Permission | str] = dict(super().permits())

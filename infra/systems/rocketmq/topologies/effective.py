@@ -1,4 +1,6 @@
-"""What a server really runs with: asked after its start, kept for the record, compared with what was requested."""
+"""The effective configuration of a server: read after its start, kept for the record, compared with the requested
+one.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,18 @@ def read_back(
     chosen: Mapping[str, Mapping[str, str]],
     changing: Collection[str],
 ) -> None:
-    """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
-    was requested. A server that ran before (on a kept cluster) is changed, as far as it takes that while it runs.
-    `servers` stand node by node. `requested` tells the configuration of a kind of server at a node, `chosen` what the
-    user chose of each kind, `changing` what the cluster changes by itself. Raises InfraError for the first setting that
-    did not take, and the first mend.
+    """Reads every server's effective configuration, keeps it on the node for `collect`, and compares it with the
+    requested one. A server that ran before (on a kept cluster) is changed, as far as it accepts that while it runs.
+    `servers` are ordered by node. `requested` returns the configuration of a kind of server at a node; `chosen` has the
+    user's settings of each kind, `changing` those that the cluster changes by itself. Raises InfraError for the first
+    setting that did not take effect, and the first mend.
     """
 
     def one(server: JavaServer) -> None:
         node, kind = server.node, server.kind
         require_applied(server)
         if kind == PROXY:
-            return  # tells nobody
+            return  # has no such request
         reply = server.admin.settings(_ASK_S)
         asked = requested(kind, node)
         if changes := live_changes(kind, asked, reply):

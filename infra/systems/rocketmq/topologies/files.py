@@ -27,7 +27,7 @@ OURS: Final[Mapping[str, Collection[str]]] = {
     ),
     PROXY: ("rocketMQClusterName", "proxyClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort"),
 }
-"""What the topology itself decides, by kind of server."""
+"""The settings that the topology itself decides, by kind of server."""
 
 LIVE: Final[Mapping[str, Mapping[str, str]]] = {
     BROKER: {
@@ -44,13 +44,13 @@ LIVE: Final[Mapping[str, Mapping[str, str]]] = {
 """By kind of server: settings that it goes by as soon as they are changed, and the values that it has of itself.
 
 A broker reads these for each message (`CommitLog.asyncPutMessage`, `calcNeedAckNums`, `DefaultHAService`,
-`DefaultMessageStore.isTheBatchFull`, `RecallMessageProcessor`; the same in 5.1.0, 5.1.1, 5.2.0 and 5.3.3). It tells
-new values of all other settings, too, and goes by the old ones of many.
+`DefaultMessageStore.isTheBatchFull`, `RecallMessageProcessor`; the same in 5.1.0, 5.1.1, 5.2.0 and 5.3.3). It reports
+new values of all other settings, too, but keeps to the old ones of many.
 """
 
 
 def settings_file(kind: str) -> str:
-    """Where it lies on the node."""
+    """The path of the configuration on the node."""
     return f"{LOG}/{kind}.{'json' if kind == PROXY else 'properties'}"
 
 
@@ -72,7 +72,8 @@ def find_mismatch(
 ) -> str | None:
     """The first setting that a server has otherwise than requested, in words; None when all are as they should be.
 
-    A setting of ours that the server does not have is one of later versions; the user's own (`wanted`) must be there.
+    A setting of the harness that the server does not have belongs to later versions; the user's own (`wanted`) must be
+    there.
     """
     for name, value in requested.items():
         got = reply.get(name)
@@ -84,8 +85,8 @@ def find_mismatch(
 
 
 def live_changes(kind: str, requested: Mapping[str, str], reply: Mapping[str, str]) -> dict[str, str]:
-    """What must be changed in a server that runs already, of what it takes while it runs: name -> value. What nobody
-    requested gets the value that the server has of itself.
+    """Changes to a server that runs already, among the settings that it accepts while it runs: name -> value. A setting
+    that was not requested gets the server's own default.
     """
     wanted = {name: requested.get(name, own) for name, own in LIVE.get(kind, {}).items() if name in reply}
     return {name: value for name, value in wanted.items() if not _same(value, reply[name])}

@@ -23,7 +23,7 @@ def further_ports(slot: int) -> Mapping[str, int]:
 
 
 def further_settings(server: Server) -> Mapping[str, str]:
-    """What such a broker has in its configuration in place of what a broker of the layout has there."""
+    """The settings in which such a broker differs from a broker of the layout."""
     (home,) = server.data_dirs
     return {
         "brokerName": str(server.group),

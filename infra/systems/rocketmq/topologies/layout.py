@@ -33,11 +33,11 @@ QUORUM_SIZE: Final = 3
 
 @dataclass(frozen=True)
 class NodeRoles:
-    """What one node holds.
+    """The servers of one node.
 
     kinds      of its server processes, in the order of their start.
     group      name of its broker's group, None without a broker.
-    broker_id  where the configuration says it: 0 is the master; None: controllers or an election decide.
+    broker_id  if the configuration sets it: 0 is the master; None: controllers or an election decide.
     """
 
     kinds: Sequence[str]

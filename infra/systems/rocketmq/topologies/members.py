@@ -1,4 +1,4 @@
-"""Who is a member of a broker group: the list that the controllers keep, and what an operator takes out of it."""
+"""The members of a broker group: the list that the controllers keep, and an operator's removals from it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _NO_TOPIC: Final = 17
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where everything is. `raft_log`: whether the CommitLog is a Raft log. `nodes`: name -> IPv4 address."""
+    """The addresses of all servers. `raft_log`: whether the CommitLog is a Raft log. `nodes`: name -> IPv4 address."""
 
     raft_log: bool
     nodes: Mapping[str, str]
@@ -38,13 +38,13 @@ class Addresses:
     controllers: Sequence[tuple[str, int]]
 
     def node_at(self, address: str | None) -> str | None:
-        """The node of `host:port`, or None where it is none of ours."""
+        """The node of `host:port`, or None if no node has this address."""
         host = (address or "").rpartition(":")[0]
         return next((name for name, ours in self.nodes.items() if ours == host), None)
 
 
 async def answers(kind: str, host: str, port: int, timeout_s: float) -> bool:
-    """Whether a server answers at all: the first sign of life, which says nothing about serving."""
+    """True if a server answers at all: the first sign of life, which does not mean that it serves."""
     try:
         match kind:
             case "namesrv":
@@ -75,14 +75,14 @@ async def effective(kind: str, host: str, port: int, timeout_s: float) -> dict[s
 
 
 async def look(where: Addresses, node: str, timeout_s: float, *, thorough: bool = False) -> Status:
-    """What the servers of one node report now; `silent` where its broker does not answer in time.
+    """The present report of the servers of one node; `silent` if its broker does not answer in time.
 
-    A node without a broker counts as a follower. `committed` is what a master knows to be on all replicas that are in
-    sync with it; slaves do not tell theirs.
+    A node without a broker counts as a follower. `committed` is the position that a master knows to be on all replicas
+    in sync with it; slaves do not report theirs.
 
     `begin` and `applied`, and in DLedger mode all offsets, need a thorough query: they are in the broker's
     runtime info, for which `TimerMessageStore.getAllCongestNum` walks the whole timer wheel (1.2 million slots, 0.1 to
-    0.2 s of CPU). Five brokers that are asked once a second spend a whole core on it.
+    0.2 s of CPU). Five brokers that are queried once a second spend a whole core on it.
     """
     place = where.places[node]
     extra: dict[str, Any] = {}
@@ -176,8 +176,8 @@ async def _broker(where: Addresses, node: str, timeout_s: float, extra: dict[str
 async def _dledger(
     where: Addresses, node: str, timeout_s: float, info: Mapping[str, str], extra: dict[str, Any]
 ) -> Status:
-    """Role as DLedger has it, offsets as the broker around it tells them: `end` is what a majority has. Nobody tells
-    the term: DLedger's own answer leaves it out, and brokers do not pass it on.
+    """The role as DLedger has it, the offsets as the broker around it reports them: `end` is the position that a
+    majority has. No server reports the term: DLedger's own answer leaves it out, and brokers do not pass it on.
     """
     place = where.places[node]
     connection = await connect(where.nodes[node], DLEDGER_PORT, timeout_s)
@@ -202,7 +202,7 @@ async def _dledger(
 
 
 async def _controller(where: Addresses, node: str, timeout_s: float, extra: dict[str, Any]) -> None:
-    """Whether the node's controller leads, and what the leader knows of who is in sync."""
+    """Adds to `extra` if the node's controller leads, and the in-sync members that a leader knows."""
     port = next((port for host, port in where.controllers if host == where.nodes[node]), None)
     if port is None:
         return
@@ -239,7 +239,7 @@ async def _says(where: Addresses, node: str, timeout_s: float) -> dict[str, dict
 
 
 async def _unlisted(where: Addresses, group: str, members: Sequence[str], master: str, timeout_s: float) -> str | None:
-    """Who is missing in some name server's list of a group."""
+    """The member that is missing in some name server's list of a group, in words; None if none is."""
     for node, place in where.places.items():
         if NAMESRV not in place.kinds:
             continue
@@ -255,7 +255,7 @@ async def _unlisted(where: Addresses, group: str, members: Sequence[str], master
 
 
 async def _refused(where: Addresses, master: str, timeout_s: float) -> str | None:
-    """Why a master does not store a message."""
+    """The reason why a master does not store a message; None if it does."""
     host = where.nodes[master]
     broker = Broker(host, BROKER_PORT, deadline_s=timeout_s, raft_log=where.raft_log)
     try:
@@ -272,7 +272,9 @@ async def _refused(where: Addresses, master: str, timeout_s: float) -> str | Non
 
 
 def _applied(info: Mapping[str, str]) -> int | None:
-    """How much of the CommitLog is dispatched to the queues. Right after a truncation the distance is below zero."""
+    """The position up to which the CommitLog is dispatched to the queues. Right after a truncation the distance is
+    below zero.
+    """
     end, behind = _number(info, "commitLogMaxOffset"), _number(info, "dispatchBehindBytes")
     return None if end is None else end - max(0, behind or 0)
 
