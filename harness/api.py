@@ -35,7 +35,7 @@ class Completion:
 
 
 class Client(Protocol):
-    """One logical process's way to the servers. Asynchronous; it must never block the event loop
+    """The connection of one logical process to the servers. Asynchronous; it must never block the event loop
     (`harness.run.clients.Blocking` wraps one that does).
 
     `invoke` makes exactly one attempt. An exception it raises becomes `info`; so does a deadline that passes.
@@ -43,7 +43,9 @@ class Client(Protocol):
     """
 
     async def open(self) -> None:
-        """Prepare. An exception here makes the process's ops `fail` with error `no-client: ...` (nothing was sent)."""
+        """Prepares the client. An exception here makes the process's ops `fail` with error `no-client: ...` (nothing
+        was sent).
+        """
 
     async def invoke(self, op: Op) -> Completion: ...
 
@@ -145,7 +147,7 @@ class Workload(ABC):
 
     @abstractmethod
     def generator(self, rng: Random, phase: str) -> Generator:
-        """The clients' ops of a phase; rate and time limit are put around it by the lifecycle.
+        """The clients' ops of a phase; the lifecycle adds rate and time limit.
 
         `phase` is `main`, then `recovery` and `recovery-2`: the load that continues after the last heal. Different
         phases must use different keys, so that values stay unique per key.
@@ -153,11 +155,11 @@ class Workload(ABC):
 
     @abstractmethod
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """After everything was healed and restarted: the quiescent reads that show what is really there."""
+        """The quiescent reads after everything was healed and restarted: they show the real content."""
 
     @abstractmethod
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        """Judges, in the order in which they are shown. The well-formedness check is put first by the lifecycle."""
+        """The checkers, in the order of the report. The lifecycle puts the well-formedness check first."""
 
     @abstractmethod
     def acknowledges(self, op: Op) -> bool:
@@ -182,9 +184,9 @@ class Workload(ABC):
         return {}
 
     def after_stop(self, context: RunContext, folder: Path) -> None:  # noqa: B027  (most have nothing to read)
-        """With `stops_servers`, and with `reads_files` after faults at disks: asked after the final phase, once all
-        servers were stopped in an orderly way. Reads their files and leaves what they hold below `folder`/nodes/NODE.
-        May block. Raises InfraError for what cannot be read, or is more than it should read unasked.
+        """Reads the servers' files and stores their content below `folder`/nodes/NODE. Called with `stops_servers`, and
+        with `reads_files` after faults at disks: after the final phase, once all servers were stopped in an orderly
+        way. May block. Raises InfraError for files that are unreadable, or too large to read without a request.
         """
 
     def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:
@@ -215,7 +217,7 @@ DATA: Final = "data"
 
 @dataclass(frozen=True)
 class Target:
-    """Whom a strike is meant to hit: nodes, or who has a role now.
+    """The target of a strike: nodes, or the servers that have a role now.
 
     kind  only the servers of this kind are meant, on these nodes; `DATA`: those that hold data; None: all of them.
     """
@@ -260,7 +262,9 @@ class Injection(ABC):
         """Probes after the lease's heal if everything is back in its former state."""
 
     def describe(self, labels: Mapping[str, str]) -> str:
-        """In a few words, for the live line. `labels`: node -> its role when it was struck, for those that led."""
+        """Describes it in a few words, for the live line. `labels`: node -> its role at the strike, for nodes that
+        led.
+        """
         return labelled(self.node, labels)
 
 

@@ -26,10 +26,10 @@ from results.verdict import Verdict
 
 USAGE: Final = 64
 UNAVAILABLE: Final = 69
-"""That of `sysexits.h`, too."""
+"""The exit code of `sysexits.h` (EX_UNAVAILABLE)."""
 FAILURE: Final = Verdict.HARNESS_FAILURE.exit_code
 SIGNALLED: Final = 128
-"""Exit codes from here on say which signal ended the command."""
+"""Exit codes from here on are this number plus the signal that ended the command."""
 
 
 _ECHOED: Final = 200
@@ -45,8 +45,8 @@ class Ended(SystemExit):
 
 
 def end(code: int) -> NoReturn:
-    """End a command with an exit code. A command uses this, never `sys.exit`: an end that others decide (a plug-in, or
-    a library) says nothing about servers, so it is a failure of the harness.
+    """Ends a command with an exit code. A command uses this, never `sys.exit`: an end that a plug-in or a library
+    decides proves nothing about servers, so it is a failure of the harness.
     """
     raise Ended(code)
 
@@ -72,7 +72,7 @@ class Commands(click.Group):
 
 
 def guarded(command: Callable[[], object]) -> int:
-    """Run a command; turn errors into one line and an exit code."""
+    """Runs a command, and turns errors into one line and an exit code."""
     code, line = _run(command)
     terminal.flush()
     problem = terminal.lost()
@@ -86,7 +86,7 @@ def guarded(command: Callable[[], object]) -> int:
 
 
 def _run(command: Callable[[], object]) -> tuple[int, str | None]:
-    """The exit code, and what is to be said."""
+    """Runs the command. Returns the exit code, and the message or None."""
     try:
         command()
         return 0, None

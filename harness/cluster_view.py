@@ -19,7 +19,7 @@ class ClusterView:
     servers  node -> kinds of servers that run there, in the order of their start.
     main     node -> the kind that holds its data; nodes without such a server are left out.
     groups   replica group -> its nodes.
-    leaders  replica group -> who leads it (a broker group's master); groups without a known one are left out.
+    leaders  replica group -> its leading node (a broker group's master); groups without a known one are left out.
     in_sync  the nodes that are reported as in sync; None: no server reports it.
     leading  kind of server -> the node whose server of that kind leads the others of its kind (the controllers).
     """
@@ -54,11 +54,11 @@ class ClusterView:
         return [node for node in self.nodes if kind in self.servers.get(node, ())]
 
     def kinds(self) -> list[str]:
-        """All kinds of servers there are, in the order of their start."""
+        """All kinds of servers of the cluster, in the order of their start."""
         return list(dict.fromkeys(kind for node in self.nodes for kind in self.servers.get(node, ())))
 
     def group_of(self, node: str) -> list[str]:
-        """All nodes of a node's replica group; [] where it is in none."""
+        """All nodes of a node's replica group; [] if it is in none."""
         return next((list(members) for members in self.groups.values() if node in members), [])
 
     def labels(self, words: Mapping[str, str]) -> dict[str, str]:

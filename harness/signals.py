@@ -22,7 +22,9 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked this program to end. A KeyboardInterrupt, so that all which lets a Ctrl-C pass lets it pass."""
+    """A signal requested the end of this program. A KeyboardInterrupt, so that all code that lets a Ctrl-C pass lets
+    it pass.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -39,10 +41,10 @@ class Stopped(KeyboardInterrupt):
 
 
 def install() -> None:
-    """Let every stop signal raise `Stopped`, but for those that this process was started to ignore (nohup).
+    """Makes every stop signal raise `Stopped`, except those that this process was started to ignore (nohup).
 
-    Also in place of Python's own handler of SIGINT: asyncio puts one over that which only cancels the running task. A
-    task that is just about to end never notices, and the Ctrl-C is lost.
+    This also replaces Python's own handler of SIGINT: asyncio overrides that one by a handler that only cancels the
+    running task. A task that is about to end never notices, and the Ctrl-C is lost.
     """
     for signum in STOP_SIGNALS:
         if signal.getsignal(signum) in (signal.SIG_DFL, signal.default_int_handler):
@@ -76,7 +78,7 @@ def forwarded(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> 
 
 @contextlib.contextmanager
 def deferred(announce: Callable[[], None], *, announced: bool = False) -> Iterator[None]:
-    """The first stop signal calls `announce`, and what runs continues; the next one raises `Stopped`.
+    """The first stop signal calls `announce`, and the work continues; the next one raises `Stopped`.
 
     announced  the first one came before.
     """

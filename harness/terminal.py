@@ -25,24 +25,24 @@ _problems: list[OSError] = []
 
 
 def shown(text: str) -> str:
-    """The text as one line that can be looked at, at most `MOST` characters of it."""
+    """The text as one printable line, at most `MOST` characters of it."""
     cut = text if len(text) <= MOST else f"{text[:MOST]}… ({len(text) - MOST:,} characters more)"
     return visible(cut, keep=THIN_SPACE)
 
 
 def say(line: str = "", *, err: bool = False) -> None:
-    """Print one line; what would break it is written as an escape. Never raises: see `lost`."""
+    """Prints one line; characters that would break it are written as escapes. Never raises: see `lost`."""
     put(f"{shown(line)}\n", sys.stderr if err else sys.stdout)
 
 
 def say_all(lines: Iterable[str]) -> None:
-    """Print several lines."""
+    """Prints several lines."""
     for line in lines:
         say(line)
 
 
 def put(text: str, stream: TextIO | None) -> None:
-    """Write text that may move the cursor: its author has taken the data in it through `shown`. Never raises."""
+    """Writes text that may move the cursor: the caller has passed the data in it through `shown`. Never raises."""
     if stream is None:  # closed by the parent process
         return
     try:
@@ -56,8 +56,7 @@ def put(text: str, stream: TextIO | None) -> None:
 
 
 def lost() -> OSError | None:
-    """The error that lost output since the last call (a full disk, say), or None. A reader may go away without error.
-    """
+    """The error that lost output since the last call (a full disk, say), or None. A reader that left is no error."""
     first = _problems[0] if _problems else None
     _problems.clear()
     return first
@@ -80,7 +79,7 @@ def unread() -> bool:
 
 
 def _silence(stream: TextIO) -> None:
-    """Further output goes nowhere: what is still buffered would fail again when Python ends."""
+    """Discards further output: buffered text would fail again when Python ends."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

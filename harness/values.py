@@ -11,7 +11,7 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """A number between bounds. `click.FloatRange` takes nan, which is outside of no bound; this type does not."""
+    """A number between bounds. `click.FloatRange` accepts nan, which is outside of no bound; this type does not."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)

@@ -83,7 +83,7 @@ def batch(
 
 
 def _require_plain(uri: str) -> None:
-    """Raise PlanError for an empty URI, and for one with a secret: tables and logs would repeat it."""
+    """Raises PlanError for an empty URI, and for one with a secret: tables and logs would repeat it."""
     if not uri.strip():
         raise PlanError("--input or --output is empty; a path or a URI is right")
     if re.match(r"[A-Za-z][\w+.-]*://[^/]*@", uri):

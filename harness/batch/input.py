@@ -142,7 +142,7 @@ def units_in(
 
 
 def _below(root: str, output: str) -> str | None:
-    """`output` relative to `root`, where it is inside."""
+    """`output` relative to `root`, if it is inside."""
     inner = output.removeprefix(root.rstrip("/") + "/") if output.startswith(root.rstrip("/") + "/") else None
     return None if inner is None else inner.rstrip("/") + "/"
 
@@ -223,13 +223,13 @@ def _history_units(
 LONG: Final = 400_000
 """Rows from which on a history is spread over the executors, key by key."""
 SHARE: Final = 150_000
-"""Rows of such a history that are worth a task, and what is not judged by keys another."""
+"""Rows of such a history that are worth a task; the part that is not judged by keys is another task."""
 SMALL: Final = 1 << 20
-"""A Parquet file below this is not looked into: so few bytes are no long history."""
+"""A smaller Parquet file is not opened: so few bytes are no long history."""
 
 
 def spread(unit: Unit, sealed: Path, tell: Tell) -> list[Unit]:
-    """A long history with several keys as shares of them, and the rest; anything else as it is."""
+    """Splits a long history with several keys into shares of keys, and the rest. Returns any other unit unchanged."""
     try:
         if not sealed.is_file() or sealed.stat().st_size < SMALL:
             return [unit]

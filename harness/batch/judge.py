@@ -42,7 +42,7 @@ class PendingHistory:
     """All its keys were found valid in the common call."""
 
     def group(self, model: Model[Any], ignore: Collection[str]) -> None:
-        """Its keys; where nothing is known to have happened in any of them, they are judged together."""
+        """Sets its keys. If no op in them is known to have happened, they are judged together."""
         self.keys = calls_by_key(self.record.history, model, ignore)
         self.sure = any(call.outcome == OK for _, calls in self.keys for call in calls)
 
@@ -120,7 +120,7 @@ def _by_itself(history: PendingHistory, check_options: CheckOptions) -> None:
 
 
 def failed_row(run: str, problem: Exception) -> VerdictRow:
-    """A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict."""
+    """The row for a bug in a reader or a checker: the other histories are still checked, and a bug is no verdict."""
     if isinstance(problem, MemoryError):
         reason = "there is not enough memory for it"
     elif isinstance(problem, RecursionError):

@@ -44,7 +44,7 @@ class Source:
 
 
 def log_sources(units: Iterable[Unit]) -> list[Source]:
-    """The Parquet files among what is checked, each once."""
+    """The Parquet files among the inputs, each once."""
     found: dict[str, Source] = {}
     for unit in units:
         if unit.kind == "run" and "history.parquet" in unit.files:
@@ -84,7 +84,7 @@ def judge_logs(
 
 
 def _judged(spark: SparkSession, files: Files, source: Source) -> list[VerdictRow]:
-    """The rows of the judge, as a batch has them of a run that one worker can hold."""
+    """The rows of the judge, as a batch has them for a run that fits into one worker."""
     from pyspark.sql import functions
 
     from checkers.spark.logs import judged

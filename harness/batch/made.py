@@ -17,8 +17,8 @@ def has_table(output: Path) -> bool:
 
 
 def make_table(store: Path, output: Path, say: Callable[[str], None]) -> None:
-    """Judge all runs of a store with Spark in this process, and write the table. Raises PlanError where there is no
-    run, NoSpark where Spark is not installed, StoreError.
+    """Judges all runs of a store with Spark in this process, and writes the table. Raises PlanError without a run,
+    NoSpark if Spark is not installed, StoreError.
     """
     if not Store(store).runs():
         raise PlanError(f"{store}: there are no runs yet; harness run makes one, --store names another folder")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _EVERY_S = 10.0
-"""Between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 Wrap = Callable[[BatchWork], Work]
@@ -57,9 +57,9 @@ class BatchPlan:
 
 
 def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
-    """Check everything; returns the exit code: that of the worst verdict, over what was checked now and before.
+    """Checks everything. Returns the exit code of the worst verdict, over all that was checked now and before.
 
-    Raises PlanError, HistoryError and StoreError for what is wrong with the whole of it; a single history never does.
+    Raises PlanError, HistoryError and StoreError for faults of the whole batch, never for a single history.
     """
     if plan.model is not None and plan.model not in MODELS:
         known = ", ".join(sorted(MODELS))
@@ -76,7 +76,7 @@ def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
 
 
 def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None], wrap: Wrap | None = None) -> int:
-    """`run_batch` in a session that is there. `wrap`: what to put around the work, for tests of what goes wrong."""
+    """`run_batch` in an existing session. `wrap`: a function around the work, for tests of failures."""
     listed = None if plan.models is None else ExpectedVerdicts(plan.models)
     began = time.perf_counter()
     output = os.path.abspath(as_path(plan.output)) if is_shared(plan.output) else plan.output
@@ -174,7 +174,7 @@ class Score:
                 self._take(receipt)
 
     def whole(self) -> None:
-        """Histories that were judged in parts have the worst verdict of these."""
+        """Counts histories that were judged in parts: each has the worst verdict of its parts."""
         for source, parts in self._parts.items():
             found = worst(Verdict(word) for part in parts for word, count in part.runs.items() if count)
             examples = [one for part in parts for one in part.examples if one[1] == found]

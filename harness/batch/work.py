@@ -59,7 +59,7 @@ from results.verdict_table import VerdictRow, to_table
 
 @dataclass(frozen=True)
 class BatchWork:
-    """It is sent to the workers. `version`: of the checkers. `checked`: when the job began, ns since 1970."""
+    """The task that is sent to the workers. `version`: of the checkers. `checked`: start of the job, ns since 1970."""
 
     check_options: CheckOptions
     version: str
@@ -84,7 +84,7 @@ class BatchWork:
         return len(runs_of(read_part(place, unit.groups, ["run"])))
 
     def _look(self, unit: Unit, place: Path) -> UnitResult:
-        """Reads a unit, and judges what is judged history by history. Never raises for what is in it."""
+        """Reads a unit, and judges the histories that are judged one by one. Never raises for its content."""
         look = UnitResult(unit)
         try:
             if unit.keys is not None:
@@ -129,7 +129,7 @@ ENDS = ("reader", "well-formed")
 
 @dataclass
 class UnitResult:
-    """A unit and what was found in it: `rows` that are final, histories that are `open`, and many `quick` ones; `empty`
+    """The result of a unit: `rows` that are final, histories that are `open`, and many `quick` ones; `empty`
     are those in which no client did anything.
     """
 
@@ -166,7 +166,7 @@ class UnitResult:
 
 
 def _stored(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
-    """A stored run, by its own plan and with all its workload's checkers."""
+    """Judges a stored run, by its own plan and with all its workload's checkers."""
     folder = RunDir(place)
     with _reading(folder.history if exists(folder.history) else folder.journal, place, check_options):
         record = folder.load()
@@ -200,7 +200,7 @@ def _stored(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
 
 
 def _some_keys(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
-    """Some keys of a long history that is well-formed: the other units of it say so, and judge the rest."""
+    """Judges some keys of a long history; its other units judge the rest, and if it is well-formed."""
     unit = look.unit
     assert unit.keys is not None
     if unit.kind == "run":
@@ -261,12 +261,12 @@ def _model(name: str, check_options: CheckOptions) -> Model[Any] | None:
 
 
 def _reading(evidence: Path, name: Path, check_options: CheckOptions) -> AbstractContextManager[None]:
-    """Within it `evidence` is read, with the memory that a history may take; an error names `name`."""
+    """The context in which `evidence` is read, with the memory limit of a history; an error names `name`."""
     return bounded(name, memory_limit(evidence, check_options.memory, packed=is_packed(evidence)))
 
 
 def _share(table: pa.Table, number: int, count: int) -> pa.Table:
-    """Of the runs in the table one of `count` shares."""
+    """Returns share `number` of `count` shares of the runs in the table."""
     spans = runs_of(table)
     begin, end = len(spans) * number // count, len(spans) * (number + 1) // count
     first = spans[begin][1] if begin < end else 0
@@ -276,7 +276,7 @@ def _share(table: pa.Table, number: int, count: int) -> pa.Table:
 def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], check_options: CheckOptions) -> pa.Table:
     """Judges the histories that can be judged from their columns alone, all in one call, and takes the valid ones out.
 
-    Where no model was named, a register is what their ops must imply.
+    Without a named model, only histories whose ops imply a register are judged.
     """
     clock = Clock()
     part = pack_part(table, model, check_options.ignore)
@@ -347,7 +347,7 @@ def _begin(
     check_options: CheckOptions,
     start: int | None = None,
 ) -> None:
-    """Well-formed? Then it is open for its model. `named`: the model, if one was; `start` as in `ForeignHistory`."""
+    """Adds a well-formed history to the open ones. `named`: the model, if one was; `start` as in `ForeignHistory`."""
     source, ignore = look.unit.source, check_options.ignore
     model = named or implied_model(history, ignore)
     if model is None:
@@ -385,7 +385,7 @@ def _begin(
 
 
 def _forget_peak() -> None:
-    """From here on the peak is that of this portion (Linux, proc(5): clear_refs)."""
+    """Resets the peak of the memory, so that it is this portion's (Linux, proc(5): clear_refs)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

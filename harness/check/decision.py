@@ -1,4 +1,4 @@
-"""A verdict's own time, and what is said where there is nothing to decide."""
+"""The time of a verdict itself, and the reason of a verdict without anything to decide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING_THERE: Final = "nothing checked: no client did anything in this history"
 
 
 class DecisionTime:
-    """Milliseconds from its making on, without what this process spent on loading and compiling meanwhile."""
+    """Milliseconds since its creation, without the time that this process spent on loading and compiling."""
 
     def __init__(self) -> None:
         self._began, self._setup = time.perf_counter(), setup_seconds()

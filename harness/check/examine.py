@@ -46,7 +46,7 @@ _PICTURES = 20
 
 
 def examine(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport:
-    """Judge a file, or the folder of a stored run. Never raises for what is in it: a bad one is `unknown`."""
+    """Judges a file, or the folder of a stored run. Never raises for its content: a bad one is `unknown`."""
     try:
         with nullcontext() if check_options.jit else plain():
             if path.is_dir():
@@ -55,7 +55,7 @@ def examine(path: Path, shown: str, model: str | None, check_options: CheckOptio
     except HistoryError as problem:
         return CheckReport(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
     except PlanError as problem:
-        # Of this run alone: its workload is not installed here, say.
+        # A problem of this run alone: its workload is not installed here, say.
         return CheckReport(shown, Verdict.UNKNOWN, f"{path}: {problem}", model, stored_run=True)
     except MemoryError:
         return CheckReport(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
@@ -69,8 +69,8 @@ def examine(path: Path, shown: str, model: str | None, check_options: CheckOptio
 
 
 def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
-    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written again,
-    where the store takes them.
+    """Judges a stored run, by its own plan and with all its workload's checkers. Writes its verdict and report again,
+    if the store takes them.
     """
     # Only here: plots and reports take longer to load than a small history takes to check.
     from harness.check.judging import judge_stored, with_evidence, write_results
@@ -187,7 +187,7 @@ def _of_messages() -> list[str]:
 
 
 def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport | None:
-    """A long sealed history, judged without an object for an op. None: by the ordinary way."""
+    """Judges a long sealed history without an object for each op. None: it needs the ordinary way."""
     if check_options.format not in ("auto", "parquet") or not is_parquet(path):
         return None
     # Only here: Arrow takes longer to load than a small history takes to check.
@@ -268,7 +268,7 @@ def _violations(
 
 
 def algorithms(result: CheckResult) -> str:
-    """The algorithm that decided the most keys; `+` where there were others."""
+    """The algorithm that decided the most keys; `+` if there were others."""
     counts: Mapping[str, int] = result.stats.get("algorithms", {})
     if not counts:
         return "none"

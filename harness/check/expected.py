@@ -20,15 +20,15 @@ _COLUMNS = ("file", "model")
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the list. `file`: as it stands there. `verdict`: the one expected, or None where none is listed."""
+    """A line of the list. `file`: as written there. `verdict`: the expected one, or None if none is listed."""
 
     file: str
     model: str | None
     verdict: Verdict | None
 
     def agrees(self, found: Verdict, empty: bool) -> bool:
-        """Is `found` the listed verdict? `empty`: no client did anything in the history. Then nothing can be wrong in
-        it, and `unknown` is no objection to `valid` (docs/checking.md).
+        """True if `found` is the listed verdict. `empty`: no client did anything in the history. Then nothing can be
+        wrong in it, and `unknown` is no objection to `valid` (docs/checking.md).
         """
         return found == self.verdict or (empty and found == Verdict.UNKNOWN and self.verdict == Verdict.VALID)
 
@@ -37,7 +37,7 @@ class ExpectedVerdicts:
     """The list: rows by the file that they mean. A relative `file` is looked for beside the list, then from here."""
 
     def __init__(self, path: Path) -> None:
-        """Reads it. Raises PlanError (one line, with the line's number) where it is no such list."""
+        """Reads the list. Raises PlanError (one line, with the line's number) if it is no such list."""
         self.path = path
         self.rows: Mapping[Path, Row] = dict(self._read())
 
@@ -46,11 +46,11 @@ class ExpectedVerdicts:
         return self.rows.get(path.resolve())
 
     def missing(self) -> list[Row]:
-        """Rows whose file is not there."""
+        """Rows whose file does not exist."""
         return [row for path, row in self.rows.items() if not path.exists()]
 
     def inside(self, folder: Path) -> list[Path]:
-        """The listed files in a folder that are there, whatever their names look like."""
+        """The listed files in a folder that exist, whatever their names."""
         root = folder.resolve()
         return [path for path in self.rows if path.is_relative_to(root) and path.is_file()]
 
@@ -72,7 +72,7 @@ class ExpectedVerdicts:
             raise PlanError(f"{self.path}: not a CSV file: {problem}") from None
 
     def _meant(self, file: str, number: int) -> Path:
-        """The path, links resolved; beside the list, where there is one."""
+        """The path, links resolved; beside the list, if a file is there."""
         beside = self.path.parent / file
         try:
             return (beside if beside.exists() or not Path(file).exists() else Path(file)).resolve()

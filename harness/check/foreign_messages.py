@@ -34,7 +34,7 @@ _PROBLEMS = 5
 
 
 def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
-    """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
+    """Judges a file. Raises HistoryError for its content, with the line if the format has one line for each op."""
     with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
         foreign = read_history(path, check_options.format, check_options.options)
     record, clients = RunRecord(foreign.history), foreign.history.clients
@@ -59,7 +59,7 @@ def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -
 
 
 def _insist_on_messages(path: Path, workload: str, clients: History, check_options: CheckOptions) -> None:
-    """Raises HistoryError where an op is none of messages: what it did may be why the others saw what they saw."""
+    """Raises HistoryError for an op that is not one of messages: its effect may explain the results of the others."""
     other = next((op for op in clients if op.f not in FORMS and op.f not in check_options.ignore), None)
     if other is None:
         return
@@ -123,7 +123,7 @@ def _is_micro_ops(value: Any) -> bool:
 
 
 def _line(path: Path, foreign: ForeignHistory, op: int) -> int | None:
-    """The line of an op, blank lines not counted. None where ops and lines are not one to one."""
+    """The line of an op, blank lines not counted. None if ops and lines are not one to one."""
     if foreign.format != "jsonl":
         return None
     seen, found = -1, None

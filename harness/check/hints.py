@@ -47,7 +47,7 @@ def _never_written(history: History, key: str | None, failing: int | None) -> st
 
 
 def _both(history: History, key: str | None) -> str | None:
-    """A number of which a client wrote or read the text, too."""
+    """A number that a client also wrote or read as a text."""
     numbers: set[str] = set()
     texts: set[str] = set()
     for op in history.clients:

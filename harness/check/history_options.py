@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.check.report import CheckOptions, Start
 
 FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
-"""As in `results.formats`, which takes its time to load."""
+"""The formats of `results.formats`, repeated because that module loads slowly."""
 
 MOST_MB: Final = 1 << 20
 
@@ -117,7 +117,7 @@ def _start(text: str | None) -> Start | None:
 
 
 def _insist_on_start(check_options: CheckOptions, model: str | None) -> None:
-    """Raises PlanError where the model that was named cannot begin with what was named."""
+    """Raises PlanError if the named model cannot begin with the named value."""
     from checkers.linearizability import MODELS
 
     if check_options.initial is None or model not in MODELS:

@@ -35,19 +35,19 @@ from results.verdict_file import read_verdict, write_verdict
 BEGUN: Final = "begun"
 COMPLETE: Final = "complete"
 NODES_GONE: Final = "nodes_gone"
-"""The fact of the environment that says why no node was there any more."""
+"""The fact of the environment with the reason why no node was left."""
 """What the environment says of a run's phases (`phases`); runs of earlier versions say nothing."""
 
 
 def judge_run(record: RunRecord, workload: Workload) -> Judgement:
-    """The workload's checkers on a run, the well-formedness check first."""
+    """Judges a run by the workload's checkers, the well-formedness check first."""
     return judge_by(record, workload.checkers(record.deployment))
 
 
 def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
-    """These checkers on a run, the well-formedness check first.
+    """Judges a run by these checkers, the well-formedness check first.
 
-    A malformed history is a failure of the harness, as is one whose nodes went away: it is judged no further. A run
+    A malformed history is a failure of the harness, as is one whose nodes were lost: it is not judged further. A run
     that was interrupted, or whose end is missing, is never `valid`; one that left a fault behind is a failure of the
     harness.
     """
@@ -90,7 +90,7 @@ def _ending(record: RunRecord) -> list[CheckResult]:
 
 
 def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:
-    """Judge a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.memory_limit`).
+    """Judges a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.memory_limit`).
 
     Raises PlanError when its workload is not installed here, HistoryError when it cannot be read.
     """
@@ -102,8 +102,8 @@ def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, 
 
 
 def with_evidence(folder: RunDir, judgement: Judgement) -> Judgement:
-    """The judgement with the digests of what it was made from. A stored run keeps those of its first judgement; what
-    has changed since then leaves the verdict open. A verdict of an earlier version has none, and gets none: its
+    """Adds the digests of its sources to a judgement. A stored run keeps those of its first judgement; a change since
+    then leaves the verdict open. A verdict of an earlier version has none, and gets none: its
     sources are unknown. Raises HistoryError.
     """
     now = digests(folder.path)
@@ -119,7 +119,7 @@ def with_evidence(folder: RunDir, judgement: Judgement) -> Judgement:
 
 
 def write_results(folder: RunDir, record: RunRecord, judgement: Judgement, seconds: float) -> None:
-    """verdict.json first, then what is only drawn from it."""
+    """Writes verdict.json first, then the files that follow from it."""
     write_verdict(judgement, folder.verdict)
     write_junit(judgement, folder.junit, suite=folder.path.resolve().parent.name, seconds=seconds)
     write_report(record, judgement, folder.report)

@@ -38,7 +38,7 @@ _DEFAULTS = CheckOptions()
 
 @dataclass(frozen=True)
 class Task:
-    """A path to judge. `shown`: how it is called in the output."""
+    """A path to judge. `shown`: its name in the output."""
 
     path: Path
     shown: str
@@ -58,14 +58,14 @@ def check_paths(
     fail_on: FailOn = FailOn.ANY,
     jobs: int = 1,
 ) -> int:
-    """Check each path (a run's folder, a folder of histories, or a file), one line each. Returns the exit code: that of
-    the worst verdict.
+    """Checks each path (a run's folder, a folder of histories, or a file), one line each. Returns the exit code of the
+    worst verdict.
 
-    A history that cannot be read is one line, counts as `unknown`, and the others are still checked. Where `models`
-    lists verdicts, the question is another one: a file whose verdict is as listed counts as 0, any other as 1.
-    With `fail_on` new, what known findings explain counts as valid.
+    An unreadable history is one line, counts as `unknown`, and the others are still checked. If `models` lists
+    verdicts, a file whose verdict is as listed counts as 0, any other as 1. With `fail_on` new, anomalies that known
+    findings explain count as valid.
 
-    Raises PlanError for what the user got wrong, StoreError where `json_file` or `explain` cannot be written.
+    Raises PlanError for mistakes of the user, StoreError if `json_file` or `explain` cannot be written.
     """
     if model is not None and model not in MODELS:
         raise PlanError(f"no model {model!r}{suggest(model, MODELS)}  (there are {', '.join(sorted(MODELS))})")
@@ -113,7 +113,7 @@ def _listed_in(folder: Path, listed: ExpectedVerdicts | None) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Runs, and histories that are not part of a run. Links to folders are not followed: `latest` is one."""
+    """Yields runs, and histories that are not part of a run. Links to folders are not followed: `latest` is one."""
     for here, folders, files in os.walk(folder):
         if "plan.toml" in files:
             folders.clear()
@@ -123,7 +123,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _all_examined(tasks: Sequence[Task], check_options: CheckOptions, jobs: int) -> Iterator[CheckReport]:
-    """In order of the tasks, each as soon as it and all before it are done."""
+    """Yields the reports in order of the tasks, each as soon as it and all before it are done."""
     if jobs == 1 or len(tasks) < 2:
         yield from (examine(task.path, task.shown, task.model, check_options) for task in tasks)
         return
@@ -160,7 +160,7 @@ def _alone(task: Task, check_options: CheckOptions) -> CheckReport:
 
 
 class _Teller:
-    """Says what was found, one line a history, and keeps the score."""
+    """Reports the results, one line a history, and keeps the score."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _Teller:
             raise cannot_write(self.out_path, _LIST, problem) from None
 
     def missing(self, rows: Sequence[Row]) -> None:
-        """Files that are listed and are not there."""
+        """Reports listed files that do not exist."""
         for row in rows:
             self.say(f"{row.file.ljust(self.width)}   unknown  it is listed, but there is no such file")
             self.verdicts.append(Verdict.UNKNOWN)
@@ -243,7 +243,7 @@ class _Teller:
         return f"{head}{figures}{found.algorithm or 'none':<9}  {reason}".rstrip()
 
     def _drawn(self, page: str) -> Path:
-        """Writes a picture: the first as `--explain` says, out.html, the next ones out-2.html, out-3.html, ..."""
+        """Writes a picture: the first as `--explain` names it (out.html), the next ones out-2.html, out-3.html, ..."""
         assert self.explain is not None
         self.pictures += 1
         number = "" if self.pictures == 1 else f"-{self.pictures}"

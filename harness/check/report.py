@@ -28,7 +28,7 @@ class CheckOptions:
 
     steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
             and of reading (`results.reading.memory_limit`).
-    workload  what the histories are of, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
+    workload  the kind of the histories, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
     explain_run  compares a stored run with the record of findings (`harness.findings.known`); None: no comparison.
     ignore  names of ops that are left out; others that a model does not know are refused.
     initial  value of the objects at the start; ANYTHING: unknown; None: the model's default.
@@ -47,8 +47,8 @@ class CheckOptions:
     initial: Start | None = None
 
     def model(self, name: str, start: Any = None) -> Model[Any]:
-        """The model with its start value: the one that was asked for, or `start` of the history (`ForeignHistory`).
-        Raises ValueError where it cannot begin with that.
+        """The model with its start value: the requested one, or `start` of the history (`ForeignHistory`). Raises
+        ValueError if it cannot begin with that.
         """
         found = MODELS[name]
         if self.initial is None:
@@ -59,7 +59,7 @@ class CheckOptions:
         return starting(self.initial.value)
 
     def checker(self, model: str, start: Any = None) -> Linearizable:
-        """Raises ValueError as `model` does."""
+        """The checker with its model. Raises ValueError as `model` does."""
         budget, made = Budget(), self.model(model, start)
         if self.memory is not None:
             budget = replace(budget, memory=self.memory)
@@ -70,7 +70,7 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class Start:
-    """A start value that was named: None is one, too."""
+    """A named start value, which may be None."""
 
     value: Any
 
@@ -96,7 +96,7 @@ class CheckReport:
     trace     the traceback if the check itself failed: only for `to_json`.
     empty     nothing is known to have happened in this history.
     implied   the model was not named, but follows from the ops.
-    known, new   see `results.verdict.Judgement`; of a stored run. beside_known: its verdict without what is known.
+    known, new   see `results.verdict.Judgement`; of a stored run. beside_known: its verdict without known anomalies.
     """
 
     file: str

@@ -30,7 +30,7 @@ class Outcome:
     run_id: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """For scripts (`harness run --json`)."""
+        """The facts for scripts (`harness run --json`)."""
         return {
             "folder": str(self.folder.path.resolve()),
             "verdict": self.judgement.verdict.value,
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def summary(outcome: Outcome, plan: Plan) -> list[str]:
-    """Every line answers a question: what happened, how do we know, where do I look, how do I see it again."""
+    """The lines of the summary: the result, the evidence, the files, and the command that repeats the run."""
     judgement = outcome.judgement
     minutes, seconds = divmod(round(outcome.seconds), 60)
     faults = ", ".join(n.fault for n in plan.nemeses or plan.strikes) or "no faults"

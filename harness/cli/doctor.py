@@ -17,7 +17,7 @@ _NEEDED_GIB = 4
 
 
 def examine(say: Callable[[str], None]) -> bool:
-    """Print, line by line, what is there, what is missing, and the remedy. True when a cluster can be made."""
+    """Prints, line by line, the found parts, the missing ones, and the remedy. True if a cluster can be made."""
     say(f"user        {'root' if os.geteuid() == 0 else 'not root: local nodes, packages and an engine need root'}")
     cores, memory = os.cpu_count() or 1, _memory_gib()
     say(f"machine     {cores} cores, {memory:.0f} GiB memory, {shutil.disk_usage(Path.cwd()).free >> 30} GiB disk free")
@@ -42,8 +42,8 @@ def examine(say: Callable[[str], None]) -> bool:
 
 
 def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) -> bool:
-    """Remove the leftovers of dead runs; of kept clusters only when asked. Returns whether nothing is left but what
-    living runs own, and what was kept, and whether all of it could be seen.
+    """Removes the leftovers of dead runs; of kept clusters only on request. Returns True if all could be seen, and
+    nothing is left but parts of living runs and kept clusters.
     """
     clean, found, alive = True, 0, False
     for name, backend in registry.backends():

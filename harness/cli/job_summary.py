@@ -27,7 +27,7 @@ _SHOWN = 10
 
 
 def of_run(code: int, facts: Path) -> tuple[list[str], list[str]]:
-    """(lines of Markdown, annotations) after a run. Its summary lies at `facts`, unless it came to none."""
+    """(lines of Markdown, annotations) after a run. Its summary is in the file `facts`, unless it wrote none."""
     try:
         run = RunDir(Path(read_json(facts)["folder"]))
         judgement = read_verdict(run.verdict)
@@ -120,7 +120,7 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write what the arguments ask for. Exits with 2 for wrong arguments."""
+    """Writes the requested summary. Returns 2 for wrong arguments."""
     match list(argv):
         case ["run", code, facts] if code.isdecimal():
             lines, annotations = of_run(int(code), Path(facts))

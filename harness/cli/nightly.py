@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harness.nightly.night import Night
 
 _TOLD: Final = 100
-"""Cells that a dry run prints: to find the next one, all are compared."""
+"""The most cells that a dry run prints: each next one takes a comparison of all."""
 
 
 @click.command()
@@ -135,7 +135,7 @@ def nightly(
 
 def _with_options(matrix: Matrix, extra: Sequence[str]) -> Matrix:
     """The cells whose options, and those of `--option`, go with their workload, topology and client; the others become
-    impossible. Raises PlanError where none is left: the first run would say no more.
+    impossible. Raises PlanError if none is left, since the first run would report the same.
     """
     from harness.cli.run import check_words, require_free
 
@@ -164,7 +164,7 @@ def _with_options(matrix: Matrix, extra: Sequence[str]) -> Matrix:
 
 
 def _key(cell: Cell) -> tuple[str, ...]:
-    """Cells that are alike in this take the same options."""
+    """The key of a cell: cells with the same key take the same options."""
     return cell.workload, cell.topology, cell.client, cell.options, cell.plan
 
 

@@ -209,17 +209,17 @@ def _added(subject: Subject, extra: Sequence[str], mended: bool) -> list[str]:
 
 
 def _excluded(finding: record.Finding) -> Excluded:
-    """The rule of a control: until the rate without it is excluded."""
+    """The stopping rule of a control: until the rate without it is excluded."""
     return Excluded(*finding.rates().get("", (0, 0)), *finding.mended())
 
 
 def _length(subject: Subject, added: Sequence[str], control: bool) -> int:
-    """Sorts the subjects of `--all`: the shortest controls first, or what was measured least."""
+    """The sort key for the subjects of `--all`: the shortest controls first, or the least measured subjects."""
     return _excluded(subject.finding).runs if control and subject.finding else _earlier(subject, added)[1]
 
 
 def _as_of_now(subject: Subject, read: Callable[[], list[record.Finding]]) -> Subject:
-    """With the record as it is: it grows by the runs of findings with the same command."""
+    """The subject with the present record, which grows by the runs of findings with the same command."""
     if subject.finding is None:
         return subject
     return replace(subject, finding=record.find(read(), str(subject.finding.id)))
@@ -285,7 +285,7 @@ def _page(finding: record.Finding) -> list[str]:
 
 
 def _list(findings: Sequence[record.Finding]) -> None:
-    """Each with the rate of its own command, which is the one that a series would run."""
+    """Prints each finding with the rate of its own command, the one that a series would run."""
     for finding in findings:
         rate = finding.rates().get("")
         terminal.say(

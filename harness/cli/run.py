@@ -45,7 +45,7 @@ _OF_A_SERIES: Final = ("--store", "--json", "--dry-run", "--keep", "--reuse", "-
 
 
 class RunCommand(click.Command):
-    """A command that has, beside its own, the options of all plug-ins that its command line (or plan) names."""
+    """A command with its own options and those of all plug-ins that its command line (or plan) names."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # (With the parent's settings: the first context decides what the option for help is called.)
@@ -66,7 +66,7 @@ class RunCommand(click.Command):
             raise _whose(problem, plan) from None
 
     def invoke(self, ctx: click.Context) -> None:
-        """The command. Exit code 0 means `valid`: only `end`, after the verdict, and a dry run lead to it."""
+        """Runs the command. Exit code 0 means `valid`: only `end`, after the verdict, and a dry run lead to it."""
         super().invoke(ctx)
         if not ctx.params["dry_run"]:
             raise RuntimeError("the run came to no verdict")
@@ -76,7 +76,7 @@ class RunCommand(click.Command):
 
 
 def _implied(args: Sequence[str]) -> str | None:
-    """The backend that alone has an option which is on the command line (`--node` means `--cluster ssh`)."""
+    """The only backend that has an option of the command line (`--node` means `--cluster ssh`)."""
     for arg in args:
         if arg.startswith("--"):
             owners = registry.owners_of(arg.partition("=")[0], registry.CLUSTERS)
@@ -86,7 +86,7 @@ def _implied(args: Sequence[str]) -> str | None:
 
 
 def _flag(spec: OptionSpec) -> click.Option:
-    """An option of a plug-in for click. Values stay texts: its owner knows what is right."""
+    """An option of a plug-in for click. Values stay texts: the owner checks them."""
     name = _parameter(spec.name)
     if spec.kind is bool and not spec.many:
         negated = "" if spec.permission else f"/--no-{spec.name.replace('_', '-')}"
@@ -95,13 +95,13 @@ def _flag(spec: OptionSpec) -> click.Option:
 
 
 def _parameter(option: str) -> str:
-    """The name under which click hands over a plug-in's option: none of the command's own."""
+    """The name under which click passes a plug-in's option: different from the command's own."""
     return f"of_{option}"
 
 
 def owned_options(plan: Plan) -> dict[str, tuple[OptionSpec, list[str]]]:
-    """Option -> what it is, and the groups of those of the plan's plug-ins that have it. Where two differ, the first
-    one's help is shown.
+    """Option -> its specification, and the groups of the plan's plug-ins that have it. If two differ, the first one's
+    help is shown.
     """
     found: dict[str, tuple[OptionSpec, list[str]]] = {}
     for group, owner in _owners(plan):
@@ -139,7 +139,7 @@ def _found(group: str, name: str) -> type[Any] | None:
 
 
 def _whose(problem: click.NoSuchOption, plan: Plan) -> click.UsageError:
-    """For an option that no plug-in of this run has: who has it."""
+    """The error for an option that no plug-in of this run has. It names the plug-ins that have it."""
     flag = problem.option_name.replace("--no-", "--", 1)
     for group, _ in _OWNERS:
         others = registry.owners_of(flag, group)
@@ -299,8 +299,8 @@ def _say_remarks(plan: Plan) -> None:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Raise PlanError, SettingsError or click.UsageError where these options of `harness run` are wrong, as far as that
-    can be seen without machines and servers.
+    """Raises PlanError, SettingsError or click.UsageError if these options of `harness run` are wrong, as far as that
+    shows without machines and servers.
     """
     from harness.run import lifecycle
 
@@ -313,7 +313,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def require_free(words: Sequence[str]) -> None:
-    """Raise PlanError where a user's options for the runs of a series have one that the series sets by itself."""
+    """Raises PlanError if a user's options for the runs of a series contain one that the series sets by itself."""
     for word in words:
         if (flag := word.partition("=")[0]) in _OF_A_SERIES:
             raise PlanError(f"{flag} cannot be an option of the runs: the series itself decides it; leave it out")
@@ -353,7 +353,9 @@ def _planned(
 def _insist_on_permission(
     plan: Plan, where: str, owned: Mapping[str, tuple[OptionSpec, Sequence[str]]], given: Mapping[str, Any]
 ) -> None:
-    """A plan is a file that may come from anywhere: what may be done to machines, the user says. Raises PlanError."""
+    """Raises PlanError for permissions in a plan file that the user did not repeat: such a file may come from
+    anywhere.
+    """
     tables = {registry.CLUSTERS: plan.cluster.options, TOPOLOGIES: plan.server.options}
     for name, (spec, groups) in owned.items():
         granted = any(tables.get(group, plan.options).get(name) for group in groups)

@@ -1,1 +1,1 @@
-"""Findings as data: what was found, how to see it again, how often it shows."""
+"""Findings as data: the defect, the command that shows it, and its rate."""

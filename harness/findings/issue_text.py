@@ -1,8 +1,8 @@
 """The text of an issue for the project whose servers have the defect, ready to file (`harness reproduce N --issue`).
 
 It has the fields of RocketMQ's bug report (`.github/ISSUE_TEMPLATE/bug_report.yml` of apache/rocketmq); DLedger has no
-template, and gets the same. Its readers do not know this harness: so it says what happens in the servers, and the
-command comes with the repository that it belongs to.
+template, and gets the same. Its readers do not know this harness: so it describes the events in the servers, and
+the command comes with the repository that it belongs to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROJECTS: Final = {
     "DLedger": "openmessaging/dledger",
 }
 _SERVERS: Final = re.compile(rf"({'|'.join(_PROJECTS)}) ([^,:]*)[,:]? *(.*)")
-"""`system` of a finding: which servers, in which versions, and how they are set up."""
+"""`system` of a finding: the servers, their versions, and their set-up."""
 
 _PLATFORM: Final = "Debian 12, Linux, nodes in containers or network namespaces of one machine"
 _JDK: Final = "OpenJDK 17"
@@ -88,5 +88,5 @@ def _context(finding: Finding) -> Iterator[str]:
 
 
 def _unlinked(text: str) -> str:
-    """Links of our own pages lead nowhere in another project."""
+    """Removes links to this project's pages, which lead nowhere in another project."""
     return re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", text)

@@ -15,7 +15,7 @@ from results.verdict import Anomaly, Judgement, KnownFinding
 
 
 def explain(record: RunRecord, judgement: Judgement, findings: Sequence[Finding] | None = None) -> Judgement:
-    """The judgement of a run with what is known and what is new in it. `findings`: None: all of the record.
+    """Adds known findings and new anomalies to the judgement of a run. `findings`: None: all of the record.
 
     A finding explains the anomalies of its signature, and those that it brings with it. It does so in the versions and
     on the topologies where it was seen; not on servers in which it is mended, nor on own jars with another version of

@@ -30,7 +30,7 @@ FOLDER: Final = "findings"
 
 
 def documents(findings: Sequence[Finding], docs: Path) -> Mapping[Path, str]:
-    """Path -> its whole text as it should be. A page that is not there yet gets its head and nothing else."""
+    """Path -> its whole text as it should be. A page that does not exist yet gets its head and nothing else."""
     found = {docs / TABLE: replaced((docs / TABLE).read_text(encoding="utf-8"), "\n".join(_table(findings)))}
     for finding in findings:
         path = docs / FOLDER / f"{finding.file}.md"
@@ -41,7 +41,7 @@ def documents(findings: Sequence[Finding], docs: Path) -> Mapping[Path, str]:
 
 
 def replaced(text: str, made: str) -> str:
-    """A page with other text between the two marks of the record. Raises ValueError where they are not there."""
+    """A page with other text between the two marks of the record. Raises ValueError if they are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -59,7 +59,7 @@ def _table(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _rates(finding: Finding) -> Iterator[str]:
-    """Of its command, on other versions, and with its control; those of other changes are on its page."""
+    """Rates of its command, on other versions, and with its control; those of other changes are on its page."""
     for change, rate in finding.rates().items():
         option, _, version = change.partition(" ")
         if not change:
@@ -133,7 +133,7 @@ def _signature(signature: Signature) -> Iterator[str]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write all documents below the folder that is named."""
+    """Writes all documents below the named folder."""
     docs = Path(argv[0] if argv else "docs")
     for path, text in documents(read_findings(), docs).items():
         path.parent.mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ from typing import Any, Final
 LINE: Final = 4096
 """Characters of a line that a pattern sees."""
 LIMIT_S: Final = 20.0
-"""Of the processor, for a finding's patterns in all logs of a run: a gigabyte of them takes some 10 s."""
+"""Processor seconds for a finding's patterns in all logs of a run: a gigabyte of logs takes some 10 s."""
 
 _MANY: Final = 16
 """A repetition of more counts as one without an end."""
@@ -29,7 +29,7 @@ class TookTooLong(Exception):
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Raises ValueError for what is no pattern, or one that repeats a repetition or a choice."""
+    """Compiles a pattern. Raises ValueError for an invalid one, or one that repeats a repetition or a choice."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # what a later Python reads in another way
@@ -69,8 +69,8 @@ def _repeats(tree: Any, *, within: bool) -> bool:
 
 @contextmanager
 def in_time(seconds: float = LIMIT_S) -> Iterator[None]:
-    """Raise TookTooLong in here after so many seconds of the processor. Python's `re` looks for signals as it searches;
-    only the main thread gets any, so elsewhere there is no limit.
+    """Raises TookTooLong within the block after so many seconds of the processor. Python's `re` looks for signals as it
+    searches; only the main thread gets any, so elsewhere there is no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -52,7 +52,7 @@ def _mechanism(signature: Signature, record: RunRecord, anomalies: Sequence[Anom
 
 
 def _runs(store: Path) -> Iterator[RunDir]:
-    """Runs with a verdict on servers as they were published, newest first."""
+    """Yields runs with a verdict on servers as they were published, newest first."""
     for verdict in sorted(store.rglob("verdict.json"), key=lambda path: path.stat().st_mtime, reverse=True):
         yield RunDir(verdict.parent)
 

@@ -1,4 +1,4 @@
-"""In how many runs each promise of a document held: a table of Markdown, made from the runs themselves.
+"""The number of runs in which each promise of a document held: a table of Markdown, made from the runs themselves.
 
     python -m harness.findings.promises rip-32 results/store results/nightly     # of these runs
     python -m harness.findings.promises rip-32 --add results/store               # of all that were ever counted
@@ -33,7 +33,7 @@ FOLDER: Final = Path(__file__).with_name("promises")
 DOCS: Final = Path(__file__).parents[2] / "docs"
 
 _NEEDED: Final = ("stats", "faults", "complete", "well-formed")
-"""A run about which one of these checkers is not `valid` tried too little to speak for a promise."""
+"""If one of these checkers is not `valid`, the run tried too little to judge a promise."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Promise:
 
 @dataclass
 class Tally:
-    """Of one promise in runs of one version and fault."""
+    """The counts of one promise in runs of one version and fault."""
 
     held: int = 0
     runs: int = 0
     broken_by: dict[str, int] = field(default_factory=dict)
 
     def add(self, broken: Iterable[str]) -> None:
-        """Count one run."""
+        """Counts one run."""
         names = set(broken)
         self.runs += 1
         self.held += not names
@@ -96,7 +96,7 @@ class Document:
 
 @dataclass
 class Counted:
-    """The runs that were counted (by the time of their start), and what they said."""
+    """The runs that were counted (by the time of their start), and their results."""
 
     runs: list[str] = field(default_factory=list)
     tallies: Tallies = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Counted:
 
 
 def read_counted(path: Path) -> Counted:
-    """Nothing is counted where there is no file. Raises ValueError where it is wrong, OSError."""
+    """Reads the counts; empty without a file. Raises ValueError for a wrong file, OSError."""
     if not path.exists():
         return Counted()
     try:
@@ -120,7 +120,7 @@ def read_counted(path: Path) -> Counted:
 
 
 def read_promises(path: Path) -> Document:
-    """Raises PlanError where the file is wrong, OSError where it cannot be read."""
+    """Reads a document's promises. Raises PlanError for a wrong file, OSError for an unreadable one."""
     table = Table(read_toml(path), str(path), "")
     found = []
     for entry in table.tables("promise"):
@@ -178,7 +178,7 @@ def stored(stores: Iterable[Path]) -> Iterator[tuple[RunRecord, Judgement]]:
 
 
 def table(promises: Sequence[Promise], found: Tallies) -> Iterator[str]:
-    """Lines of Markdown: a row for each promise, or for each kind of runs where there are more of these."""
+    """Lines of Markdown: a row for each promise, or for each kind of runs if there are more of these."""
     kinds = sorted({name for row in found.values() for name in row})
     if len(kinds) > len(promises):
         yield from _by_kind(promises, kinds, found)
@@ -206,7 +206,7 @@ def _linked(promise: Promise) -> str:
 
 
 def _word(option: str, value: object) -> str:
-    """An option as a word: its value, or its name where it is a switch."""
+    """An option as a word: its value, or its name if it is a switch."""
     if isinstance(value, bool):
         return option if value else f"no {option}"
     return "" if value is None else str(value)
@@ -220,7 +220,7 @@ def _cell(tally: Tally | None) -> str:
 
 
 def main(arguments: Sequence[str], docs: Path = DOCS) -> int:
-    """Print the table of a document. The first argument is its name or its file, the others are stores."""
+    """Prints the table of a document. The first argument is its name or its file, the others are stores."""
     add = "--add" in arguments
     words = [word for word in arguments if word != "--add"]
     if not words or (add and not words[1:]):

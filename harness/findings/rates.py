@@ -1,6 +1,6 @@
 """k of n: exact intervals, and stopping rules that are named before the first run.
 
-Interval: Clopper and Pearson (1934), two-sided. Two rates that were seen: Fisher's exact test (1922), one-sided.
+Interval: Clopper and Pearson (1934), two-sided. Two measured rates: Fisher's exact test (1922), one-sided.
 Sequential test: Wald's SPRT (1945), of two rates against each other.
 A series that stops when its result looks good reports a rate that is too high. So a series has a fixed length, or it
 stops by the sequential test, whose errors are bounded for any length.
@@ -49,7 +49,7 @@ def interval(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
 
 def less_often(k: int, n: int, mended_k: int, mended_n: int) -> float:
     """Fisher's exact test: the chance that, of all that showed in both series, so few or fewer are among the mended, if
-    both had one rate. Raises ValueError for what is no rate.
+    both had one rate. Raises ValueError for invalid counts.
     """
     for shown, runs in ((k, n), (mended_k, mended_n)):
         if not 0 <= shown <= runs:
@@ -127,7 +127,7 @@ class Sequential:
 
 @dataclass(frozen=True)
 class Within:
-    """Until the interval's half width is at most `width`, or the first `ALWAYS` runs all showed it.
+    """A series until the interval's half width is at most `width`, or the first `ALWAYS` runs all showed it.
 
     k, n  earlier runs, which count as well.
     """
@@ -150,7 +150,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Excluded:
-    """So many runs that the rate seen without a mend is excluded, if none of them shows it.
+    """A series of so many runs that, if none of them shows it, the rate without a mend is excluded.
 
     k, n  runs without it; mended_k, mended_n: earlier ones with it. most: the largest number of runs.
     """

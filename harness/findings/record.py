@@ -59,7 +59,7 @@ _FILE: Final = re.compile(r"(\d{2,4})-([a-z0-9-]+)\.toml")
 
 
 _MOST_RUNS: Final = 10_000
-"""Of a series: rates are computed exactly."""
+"""The most runs of a series, since rates are computed exactly."""
 
 _CLASS: Final = re.compile(r"(?<![.\w])([A-Z]\w*[a-z]\w*)(?=\.[A-Za-z]|,|$)")
 """A class at the beginning of `Class.Inner.method`, or alone, in a finding's cause."""
@@ -69,10 +69,10 @@ _TEXTS: Final = ("promised", "happens", "why", "meanwhile", "configuration")
 
 @dataclass(frozen=True)
 class Measured:
-    """One series of runs: how many showed the finding.
+    """One series of runs, and the number of those that showed the finding.
 
     change     options put to the finding's command; "": none.
-    not_tried  runs more that say nothing.
+    not_tried  further runs, which tried nothing.
     version    of the servers, as the runs' deployment reports it; "": not noted.
     where      the machine.
     """
@@ -101,7 +101,7 @@ class Issue:
     happens    what a user sees.
     why        the cause, down to class and method; "": not known.
     meanwhile  what an operator should set or do until it is mended.
-    configuration  of the servers; "": what `system` says behind the versions is enough.
+    configuration  of the servers; "": the text of `system` behind the versions is enough.
     """
 
     promised: str
@@ -113,19 +113,19 @@ class Issue:
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect in released servers, and how to see it.
+    """A defect in released servers, and the command that shows it.
 
     title     in plain words, without the system.
     system    versions and set-up in which it shows.
-    command   options of `harness run`; "": none shows it at will, and `by_hand` says what does (Markdown).
+    command   options of `harness run`; "": none shows it at will, and `by_hand` describes the steps (Markdown).
     cause     class and method; "": not known yet.
-    upstream  where the project's own people speak of it; "": nowhere that we know of.
+    upstream  the project's own issue or discussion of it; "": none known.
     control   options of `harness run` with which it must not show; "": those that apply its mend.
-    topologies  where it was seen; empty: anywhere. brings: other anomalies that come with it.
-    classes   of the servers in which the defect is, without their packages; empty: those that its mend edits and its
+    topologies  those on which it was seen; empty: all. brings: other anomalies that come with it.
+    classes   the servers' classes with the defect, without their packages; empty: those that its mend edits and its
               cause names (`touches`).
     kept      whether runs may share a cluster: not where it needs servers that have just been started.
-    remark    what the rates do not say (Markdown).
+    remark    facts that the rates do not show (Markdown).
     """
 
     id: int
@@ -196,14 +196,14 @@ class Finding:
 
     def with_control(self) -> list[str] | None:
         """Options of `harness run` with which it must not show: its `control`, or its mend, besides what its command
-        mends. None: there is neither.
+        mends. None: it has neither.
         """
         if self.control:
             return shlex.split(self.control)
         return ["--mend", ",".join([*_mends(self.command), str(self.id)])] if mend_of(self.id) else None
 
     def mended(self) -> tuple[int, int]:
-        """(shown, runs) over all series with its `control`; or, where it has none, with its mend (`--mend`), alone or
+        """(shown, runs) over all series with its `control`; or, without one, with its mend (`--mend`), alone or
         with others.
         """
         mend = mend_of(self.id)
@@ -237,7 +237,7 @@ def _mends(change: str) -> list[str]:
 
 
 def read_findings(folder: Path = DATA) -> list[Finding]:
-    """All findings of a record, by id. Raises PlanError where a file is wrong, or two have one id."""
+    """All findings of a record, by id. Raises PlanError for a wrong file, or if two have one id."""
     found: dict[int, Finding] = {}
     try:
         paths = sorted(folder.glob("*.toml"))
@@ -296,7 +296,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def read_signature(table: Table) -> Signature:
-    """Raises PlanError."""
+    """Reads a signature. Raises PlanError."""
     anomalies = table.strings("anomalies")
     check(anomalies, f"{table.where}: {table.prefix}anomalies", anomalies, "a list with at least one name")
     log, says = (_pattern(table, key) for key in ("log_line", "says"))
@@ -372,7 +372,7 @@ def find(findings: Iterable[Finding], text: str) -> Finding | None:
 
 
 def add(folder: Path, finding: Finding, measured: Measured) -> Path:
-    """Append a series to a finding's file, which is made where it is missing; the rest of the file is unchanged. Raises
+    """Appends a series to a finding's file, which is made if it is missing; the rest of the file is unchanged. Raises
     StoreError.
     """
     path = folder / f"{finding.file}.toml"
@@ -385,7 +385,7 @@ def add(folder: Path, finding: Finding, measured: Measured) -> Path:
 
 
 def with_series(findings: Iterable[Finding], folder: Path) -> list[Finding]:
-    """The findings with the series that lie in another folder (`add`), behind their own. Raises PlanError."""
+    """The findings with the series of another folder (`add`) behind their own. Raises PlanError."""
     return [replace(one, measured=(*one.measured, *_series(folder / f"{one.file}.toml"))) for one in findings]
 
 

@@ -26,7 +26,7 @@ from results.verdict import Judgement, Verdict
 from results.verdict_file import read_verdict
 
 TOO_MANY: Final = 3
-"""So many runs in a row that tried nothing end a series: the next one would not, either."""
+"""So many runs in a row that tried nothing end a series: the next one would try nothing, either."""
 
 USAGE: Final = 64
 
@@ -62,7 +62,7 @@ def _anything(judgement: Judgement) -> Signature:
 
 
 def of_finding(finding: Finding, findings: Sequence[Finding] = ()) -> Subject:
-    """A finding of the record; `findings`: all of it. Raises PlanError where no command shows it."""
+    """A finding of the record; `findings`: all of it. Raises PlanError if no command shows it."""
     if not finding.command or finding.signature is None:
         raise PlanError(f"finding {finding.id}: no command shows it; {finding.by_hand}")
     others = [one for one in findings if one.id != finding.id and one.command == finding.command]
@@ -71,7 +71,7 @@ def of_finding(finding: Finding, findings: Sequence[Finding] = ()) -> Subject:
 
 
 def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
-    """A plan, or a stored run with the anomalies that it had. Raises PlanError where it is neither, or had none."""
+    """A plan, or a stored run with its anomalies. Raises PlanError if it is neither, or had no anomaly."""
     signature = Signature(tuple(anomalies)) if anomalies else None
     if not path.is_dir():
         Plan.read(path)
@@ -92,8 +92,8 @@ def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
 
 @dataclass
 class Series:
-    """Counts of a series, and what they say. wasted: runs since the last one that tried it; stopped: the signal that
-    ended it; others: the same runs, by the subject's other findings.
+    """Counts of a series, and the conclusions from them. wasted: runs since the last one that tried it; stopped: the
+    signal that ended it; others: the same runs, by the subject's other findings.
     """
 
     shown: int = 0
@@ -105,7 +105,7 @@ class Series:
     others: Sequence[Series] = ()
 
     def add(self, sight: Sight) -> None:
-        """One run more."""
+        """Counts one more run."""
         if sight == Sight.NOT_TRIED:
             self.not_tried += 1
             self.wasted += 1
@@ -126,7 +126,7 @@ class Series:
         return f"shown in {describe(self.shown, self.runs)}{apart}"
 
     def measured(self, change: str) -> Measured:
-        """For the record."""
+        """The series for the record."""
         cores = len(os.sched_getaffinity(0))
         where = f"{cores} core{'s' if cores > 1 else ''}"
         return Measured(self.shown, self.runs, self.not_tried, change, self.version, date.today(), where)
@@ -140,8 +140,8 @@ def reproduce(
     say: Callable[[str], None],
     until: float | None = None,
 ) -> Series:
-    """Run the subject until the rule is satisfied, or until a time (`time.monotonic`), or until a stop signal: what was
-    counted before it is in the series.
+    """Runs the subject until the rule is satisfied, or until a time (`time.monotonic`), or until a stop signal: the
+    series has all counts before it.
 
     Raises PlanError for options that `harness run` does not take.
     """

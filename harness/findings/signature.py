@@ -29,7 +29,7 @@ FOLLOWS_S: Final = 10
 
 
 class Sight(StrEnum):
-    """`not tried`: the run says nothing about the finding, neither for nor against it."""
+    """`not tried`: the run is no evidence, neither for nor against the finding."""
 
     SHOWN = "shown"
     NOT_SHOWN = "not shown"
@@ -85,7 +85,7 @@ class Signature:
         return Sighting(Sight.NOT_SHOWN, f"{judgement.verdict.value}: {judgement.reason}")
 
     def explains(self, record: RunRecord, judgement: Judgement) -> list[Anomaly]:
-        """The anomalies of a judged run that are this finding, in their order; empty where the run does not show it."""
+        """The anomalies of a judged run that are this finding, in their order; empty if the run does not show it."""
         named = [a for a in judgement.anomalies if a.counts and self._means(a)]
         return self._reported(record, named) if named and self._struck(record) else []
 
@@ -122,7 +122,7 @@ class Signature:
         return not self.during or _within(at, anomaly.window)
 
     def describe_log(self) -> str:
-        """Markdown: the pattern of the log line, and what must not follow it; empty where no line is needed."""
+        """Markdown: the pattern of the log line, and the one that must not follow it; empty if no line is needed."""
         if self.log is None:
             return ""
         after = f", not followed by `{self.unless}` within {FOLLOWS_S} s" if self.unless is not None else ""

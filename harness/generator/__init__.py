@@ -1,12 +1,11 @@
-"""Generators: what clients and nemesis do next, as pure values (`import harness.generator as gen`).
+"""Generators: the next ops of clients and nemesis, as pure values (`import harness.generator as gen`).
 
-A generator answers one question, `op(ctx)`: with nothing, ever again (None); with "nothing yet" (`Pending`); or with
-an `Invocation` to be done now. With the answer comes the generator to ask next; the one that was asked has not
-changed. Events (invocations and completions) reach it through `update`. So a generator can be asked about the
-future, tested by simulation in no time (`harness.run.simulate`), and given twice the same seed gives twice the same
-ops.
+A generator has one method, `op(ctx)`. It returns nothing, ever again (None); "nothing yet" (`Pending`); or an
+`Invocation` to execute now. With the answer comes the generator to call next; the called one has not changed. Events
+(invocations and completions) reach it through `update`. So the future of a generator can be queried, it can be tested
+by simulation in no time (`harness.run.simulate`), and the same seed gives the same ops.
 
-Big generators are put together from small ones:
+Big generators are built from small ones:
 
     import harness.generator as gen
     from harness.generator import Invocation
@@ -31,11 +30,11 @@ sequence is each of its elements in turn; None is nothing. Numbers and functions
 
 The design is Jepsen's (`generator.clj`), with these differences, each for a reason.
 
-* A generator never answers with an op of the future; it says `Pending(until)`. So every answer is either used or
+* A generator never returns an op of the future; it returns `Pending(until)`. So every answer is either used or
   keeps its state: no clock starts again because another generator was sooner, and no random draw is thrown away.
 * Nothing polls. The caller sleeps until a completion or until the time named.
 * Random numbers come only from the `random.Random` given at construction: a seed is split off it, and draw n is a
-  function of (seed, n). Nothing depends on timing that does not say so.
+  function of (seed, n). Nothing else depends on timing, unless documented.
 * Sets of threads are bits of a number (`harness.generator.context`), so that a thousand threads cost what ten do.
 * An op that names no process goes to a client, never to the nemesis, unless it is in `nemesis(...)`.
 """

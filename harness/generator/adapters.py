@@ -24,12 +24,12 @@ _log = logging.getLogger("harness.generator")
 
 
 def map_(change: Callable[[Invocation], Invocation], source: Source) -> Generator:
-    """Every op changed by a function. Updates pass as they are."""
+    """Every op changed by a function. Updates pass unchanged."""
     return _Map(change, as_generator(source))
 
 
 def f_map(names: Mapping[str, str], source: Source) -> Generator:
-    """Ops with another `f`: `f_map({"start": "inject"}, g)`. What the mapping does not name stays.
+    """Ops with another `f`: `f_map({"start": "inject"}, g)`. Names that are not in the mapping stay.
 
     Updates come back with the old names, so that `g` knows its own ops again; if several names map to the same one,
     with the first of them.
@@ -89,9 +89,9 @@ class _Filter(Generator):
 
 
 def on_update(react: Callable[[Generator, Context, Op], Generator], source: Source) -> Generator:
-    """`react(generator, ctx, event)` says what the generator is after every event.
+    """`react(generator, ctx, event)` returns the generator after every event.
 
-    It replaces the usual update: return `generator.update(ctx, event)` where nothing special happens.
+    It replaces the usual update: return `generator.update(ctx, event)` if nothing special happens.
     """
     return _OnUpdate(react, as_generator(source))
 

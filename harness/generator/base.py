@@ -54,7 +54,7 @@ class Generator(ABC):
         None                 nothing, ever again.
         (Pending, next)      nothing yet.
         (Invocation, next)   this, at once. If it names a process, that process is free; else `ctx` has a free
-                             thread for it. Its `time`, if there, is when it was due: not after `ctx.time`.
+                             thread for it. Its `time`, if set, is when it was due: not after `ctx.time`.
         """
 
     def update(self, ctx: Context, event: Op) -> Generator:
@@ -68,12 +68,12 @@ class Generator(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Invocation(Generator):
-    """One operation to invoke; as a generator, the one that gives itself, once.
+    """One operation to invoke; as a generator, it yields itself, once.
 
     f, key, value, extra   as in `results.op.Op`. `extra` and `value` are JSON values and must not be changed.
     time                   ns since the start of the run before which it must not be invoked; in a generator's
-                           answer: when it was due.
-    process                who must do it; None: any free client.
+                           answer: the time when it was due.
+    process                the process that must execute it; None: any free client.
     """
 
     f: str
@@ -148,7 +148,7 @@ def as_generator(source: Source) -> Generator:
 
 
 def concat(*sources: Source) -> Generator:
-    """Each in turn; the next begins as soon as one has nothing more to give (its ops may still be open)."""
+    """Each in turn; the next begins as soon as one has no more ops (its ops may still be open)."""
     return _Sequence(tuple(sources), 0, EMPTY)
 
 
@@ -247,7 +247,7 @@ class Lazy:
 
 
 def synchronize(source: Source) -> Generator:
-    """Wait until every thread of the context is free, then `source`."""
+    """Waits until every thread of the context is free, then `source`."""
     return _Synchronize(as_generator(source))
 
 

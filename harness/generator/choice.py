@@ -16,7 +16,7 @@ from results.op import Op
 
 
 def any_(*sources: Source) -> Generator:
-    """An op of whichever has one; where several have, each in its turn, so that none starves. Updates go to all.
+    """An op of any source that has one; if several have, each in its turn, so that none starves. Updates go to all.
     Ends when all have ended.
     """
     return _Any(tuple(as_generator(source) for source in sources), 0)
@@ -24,7 +24,7 @@ def any_(*sources: Source) -> Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Any(Generator):
-    """`turn`: who is asked first. Ended ones stay, as EMPTY, so that the turns of the others do not shift."""
+    """`turn`: the one that is called first. Ended ones stay, as EMPTY, so that the turns of the others do not shift."""
 
     gens: tuple[Generator, ...]
     turn: int
@@ -95,9 +95,9 @@ class _ShortestAny(Generator):
 def mix(rng: Random, sources: Mapping[Source, float] | Sequence[Source]) -> Generator:
     """Each op from a random one of `sources`: a list (all alike), or a dictionary source -> weight.
 
-    Who gives the n-th op depends on the seed and n alone. So where the one drawn is pending, the mix waits for
-    it: to take another would make the stream depend on timing (`any_` does that). One that ends is left out from
-    then on; an Invocation ends after one op, so write `repeat(Invocation("read"))`, or a function.
+    The source of the n-th op depends on the seed and n alone. So if the drawn one is pending, the mix waits for it:
+    another one would make the stream depend on timing (`any_` does that). One that ends is left out from then on;
+    an Invocation ends after one op, so write `repeat(Invocation("read"))`, or a function.
 
         mix(rng, {read: 2, write: 2, cas: 1})
     """
@@ -112,7 +112,7 @@ def mix(rng: Random, sources: Mapping[Source, float] | Sequence[Source]) -> Gene
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mix(Generator):
-    """`sums` are cumulative weights; `at` is who was drawn for op `n` and is still pending."""
+    """`sums` are cumulative weights; `at` is the source that was drawn for op `n` and is still pending."""
 
     gens: tuple[Generator, ...]
     sums: tuple[float, ...]
@@ -176,7 +176,7 @@ def sooner(a: Pending | None, b: Pending) -> Pending:
 
 
 def _updated(gens: tuple[Generator, ...], ctx: Context, event: Op) -> tuple[Generator, ...]:
-    """All after an event; the same tuple where none changed."""
+    """All generators after an event; the same tuple if none changed."""
     changed: list[Generator] | None = None
     for at, gen in enumerate(gens):
         after = gen.update(ctx, event)

@@ -19,7 +19,7 @@ from results.op import NEMESIS
 class ProcessMap(NamedTuple):
     """Thread -> process. A new value after every crash; contexts share it in between.
 
-    clients, nemesis  sets of threads; `nemesis` is 0 where the run has none.
+    clients, nemesis  sets of threads; `nemesis` is 0 if the run has none.
     processes         thread -> process; the last one is the nemesis thread's.
     """
 
@@ -53,7 +53,7 @@ class Context(NamedTuple):
     time     ns since the start of the run.
     free     threads that wait for an op, as a set.
     threads  threads this generator may use, as a set (`narrowed` by combinators such as `clients`).
-    turn     how many ops were invoked so far; `pick` starts looking there, so that all threads get their turn.
+    turn     number of ops invoked so far; `pick` starts there, so that all threads get their turn.
     """
 
     time: int
@@ -75,12 +75,12 @@ class Context(NamedTuple):
 
     @property
     def takers(self) -> int:
-        """Threads that an op without a process may go to: the clients'; the nemesis's only where it is alone."""
+        """Threads that an op without a process may go to: the clients'; the nemesis's only if it is alone."""
         return self.threads & self.process_map.clients or self.threads
 
     @property
     def free_takers(self) -> int:
-        """Those of `takers` that are free."""
+        """The free ones of `takers`."""
         return self.free & (self.threads & self.process_map.clients or self.threads)
 
     def pick(self) -> int:

@@ -54,7 +54,7 @@ class _Limit(Generator):
 
 
 def repeat(source: Source, n: int | None = None) -> Generator:
-    """The first op of `source` again and again, for ever or `n` times: its state does not move on."""
+    """The first op of `source` repeatedly, for ever or `n` times: its state does not move on."""
     if n is not None:
         return limit(n, repeat(source))
     return _Repeat(as_generator(source))
@@ -120,7 +120,7 @@ def phases(*sources: Source) -> Generator:
 
 
 def until(wanted: Callable[[Op], bool], source: Source) -> Generator:
-    """`source` until one of its own ops completes as `wanted` says. It gives no more then; ops may still be open.
+    """`source` until `wanted` accepts a completion of one of its own ops. Then it has no more ops; some may be open.
 
     For recovery: `time_limit(30, until(workload.acknowledges, writes))`.
     """
@@ -195,7 +195,7 @@ class _ConcurrencyLimit(_Own):
 def process_limit(n: int, source: Source) -> Generator:
     """`source` while at most `n` different processes could have taken its ops. Ends when a crash brings one more.
 
-    Bounds the state a checker has to carry, without the trickle that a limit per process would end in.
+    This bounds the state of a checker, without the slow trickle of ops at the end of a limit per process.
     """
     if n < 1:
         raise GeneratorError(f"process_limit is {n}; at least 1 process must be allowed")

@@ -56,7 +56,7 @@ def concurrent_keys(threads: int, keys: Iterable[str], make: Make) -> Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ConcurrentKeys(Generator):
-    """groups  (its threads, what it has to do on its key); () before the first op.
+    """groups  (its threads, the generator of its key); () before the first op.
     taken      keys that were given out.
     """
 
@@ -131,8 +131,8 @@ def key_window(
     when they run out, the window narrows, and ends with the last.
 
     The stream of ops depends on the seed alone: it is the same however fast the servers answer and whichever
-    processes do it. (So where the key that was drawn is pending, all wait for it; and `make` should not give
-    generators that listen to what became of their ops.) `make` is called once for each key, in order of the keys, and
+    processes do it. (So if the drawn key is pending, all wait for it; and the generators of `make` should not depend on
+    the results of their ops.) `make` is called once for each key, in order of the keys, and
     may draw seeds from an `rng` of its own.
     """
     if width < 1 or (per_key is not None and per_key < 1):
@@ -217,7 +217,7 @@ class _KeyWindow(Generator):
 
 
 def _patience(barren: int) -> int:
-    """One key more that had nothing to give. GeneratorError when that goes on and on, as it would with endless keys."""
+    """Counts one more key without ops. Raises GeneratorError after too many, as endless keys would lead to."""
     if barren == 10_000:
         raise GeneratorError("10,000 keys in a row gave no op; the generator of a key must have some")
     return barren + 1

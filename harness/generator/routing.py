@@ -122,7 +122,7 @@ def each_process(source: Source) -> Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Each(Generator):
-    """copies       thread -> the ops it still has to do; () before the first op.
+    """copies       thread -> the generator of its remaining ops; () before the first op.
     left         the threads that are not known to be done.
     process_map  the processes that the copies belong to.
     """
@@ -166,7 +166,7 @@ class _Each(Generator):
         return _Each(self.fresh, self.by_process, tuple(copies), self.left, self.process_map)
 
     def _now(self, ctx: Context) -> tuple[list[Generator], int]:
-        """The copies and who still has one, after the births since we were last asked."""
+        """The copies, and the threads with a copy left, after the births since the last call."""
         if not self.copies:
             return [self.fresh] * len(ctx.process_map.processes), ctx.threads
         copies, left = list(self.copies), self.left

@@ -139,7 +139,7 @@ class _Sleep(Generator):
 
 def cycle_times(*seconds_and_sources: float | Source) -> Generator:
     """`cycle_times(5, writes, 10, reads)`: 5 s of `writes`, 10 s of `reads`, 5 s of `writes` from where they were
-    left, ... One that ends leaves its windows empty; ends when all have ended.
+    left, ... A source that ends leaves its windows empty; the whole ends when all have ended.
     """
     lengths, sources = seconds_and_sources[0::2], seconds_and_sources[1::2]
     if not lengths or len(lengths) != len(sources):
@@ -189,8 +189,8 @@ class _CycleTimes(Generator):
 
 
 def script(entries: Iterable[tuple[float, Invocation]]) -> Generator:
-    """Each invocation at its moment, in seconds since the script began (for a phase's outermost generators: since
-    the phase began). One whose moment finds every thread busy waits for one, and the others wait behind it: none is
+    """Each invocation at its time, in seconds since the script began (for a phase's outermost generators: since the
+    phase began). If every thread is busy at that time, it waits for one, and the others wait behind it: none is
     left out.
     """
     moments: list[tuple[int, Invocation]] = []

@@ -21,7 +21,7 @@ from results.strikes import Strike
 FILE: Final = "effective.toml"
 
 NEAR_S: Final = 3.0
-"""An event that came at most so long before a strike is taken for what it followed."""
+"""An event at most so many seconds before a strike is taken as its trigger."""
 
 _WAITED_FOR: Final = ("role-changed", "died", "calm")
 """Kinds of events that another run meets as well, at another time."""
@@ -57,13 +57,13 @@ def _struck(op: Op, last: tuple[int, str] | None, number: int, plan: Plan) -> St
 
 
 def _general(event: str) -> str:
-    """The event without the node: in another run it is another one's turn."""
+    """The event without the node, since another run has the event on another node."""
     kind, _, text = event.partition(":")
     return f"{kind}:{text.split(' ')[0]}" if kind == "role-changed" and text else kind
 
 
 def write_effective(plan: Plan, history: History, folder: Path) -> None:
-    """Write it beside the run's plan. Raises StoreError."""
+    """Writes it beside the run's plan. Raises StoreError."""
     write_text(folder / FILE, effective(plan, history).to_toml(), "the effective plan")
 
 

@@ -33,7 +33,7 @@ KINDS: Final = ("role-changed", "calm", "injected", "healed", "died", "answer", 
 
 
 def check_trigger(after: str, where: str) -> None:
-    """Raise PlanError for an event that there is not."""
+    """Raises PlanError for an unknown event."""
     kind, _, text = after.partition(":")
     if kind not in KINDS:
         raise PlanError(f"{where}: no event {kind!r}{suggest(kind, KINDS) or '; there are ' + ', '.join(KINDS)}")
@@ -81,16 +81,16 @@ def generator(strikes: Sequence[Strike]) -> Generator:
     did not come in time, and for a timed one whose time was over before it could begin. Of a heal and an inject that
     are due at one time the heal comes first.
 
-    It must hear all events, those of clients too, so it stands beside them, not on the nemesis's thread alone.
+    It must get all events, those of clients too, so it is a generator of all threads, not only of the nemesis's.
     """
     return _Strikes(tuple(strikes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Strikes(Generator):
-    """left: strikes that have not begun, in order. start: of the phase (ns). armed: since when the first of `left` has
-    been waiting for its event; None: since the phase began. due: when it begins, where its event came. heals: (ns,
-    strike) of those active.
+    """left: strikes that have not begun, in order. start: of the phase (ns). armed: time since which the first of
+    `left` has been waiting for its event; None: since the phase began. due: when it begins, if its event came. heals:
+    (ns, strike) of the active ones.
     """
 
     left: tuple[Strike, ...]

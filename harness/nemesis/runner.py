@@ -34,7 +34,7 @@ from results.strikes import LASTING, Effect, Strike, impairs
 log = logging.getLogger("harness.nemesis")
 
 _DEADLY: Final = ("down", "unsynced-lost")
-"""Effects with which servers end."""
+"""Effects that end servers."""
 
 T = TypeVar("T")
 
@@ -46,9 +46,9 @@ class Limits:
     inject_s: float = 30.0
     probe_s: float = 20.0
     heal_s: float = 50.0
-    """For a heal with all its attempts."""
+    """The time for a heal with all its attempts."""
     pause_s: float = 1.0
-    """Between two attempts to heal."""
+    """The pause between two attempts to heal."""
     lease_slack_s: float = 60.0
     """A lease lasts so much longer than its strike: the schedule ends a strike, and the lease ends it only if that
     fails.
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(eq=False)
 class _Hold:
-    """One injection of a strike. done: whether it was tried; lease: None after that, where there was nothing to do."""
+    """One injection of a strike. done: whether it was tried; lease: None after that, if there was nothing to do."""
 
     place: str
     injection: Injection
@@ -146,7 +146,7 @@ class Nemesis:
         )
 
     async def invoke(self, op: Op) -> Completion:
-        """Carry out an `inject`, `heal` or `skip` op. Never raises but when it is cancelled."""
+        """Executes an `inject`, `heal` or `skip` op. Raises only if it is cancelled."""
         try:
             strike = Strike.from_op(op.value)
             # A heal repeats no options: it ends what its strike has begun.
@@ -174,7 +174,7 @@ class Nemesis:
             return Completion(INFO, op.value, error=_one_line(problem))
 
     async def heal_all(self) -> list[str]:
-        """End all active strikes, the last one first; what could not be ended, one line each. Idempotent.
+        """Ends all active strikes, the last one first. Returns those that it could not end, one line each. Idempotent.
 
         Waits for an injection that is under way.
         """
@@ -247,7 +247,7 @@ class Nemesis:
         return Completion(INFO, value, error=error or None)
 
     def _take_back(self, active: ActiveStrike, failed: Mapping[str, str]) -> Completion:
-        """Undo a strike that could not be injected everywhere: half a fault is not the fault that was planned."""
+        """Undoes a strike that could not be injected everywhere: half a fault is not the planned fault."""
         for hold in active.holds:
             with hold.lock:
                 hold.given_up = not hold.done
@@ -285,7 +285,9 @@ class Nemesis:
         return problems + late + [f"{text} is still running; its lease will end it" for _, text in self._stragglers]
 
     def _end(self, active: ActiveStrike) -> tuple[dict[str, str], list[str]]:
-        """Heal a strike: place -> evidence, and the problems left after all attempts. Without any it is over."""
+        """Heals a strike. Returns place -> evidence, and the problems left after all attempts; without any it is
+        over.
+        """
         name = f"{active.fault.name} {active.strike.id}"
         evidence = {hold.place: "nothing was injected here" for hold in active.holds if hold.idle}
         deadline = time.monotonic() + self._limits.heal_s
@@ -341,7 +343,7 @@ class Nemesis:
     def _everywhere(
         self, holds: Sequence[_Hold], work: Callable[[_Hold], T], limit_s: float
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """Do it at all places at the same time: place -> result, and place -> problem for the others."""
+        """Calls `work` at all places at the same time. Returns place -> result, and place -> problem for the others."""
         running: dict[str, Future[T]] = {hold.place: self._hands.submit(work, hold) for hold in holds}
         wait(running.values(), timeout=limit_s)
         found: dict[str, T] = {}
@@ -359,7 +361,7 @@ class Nemesis:
 
 
 def require_disposable(faults: Iterable[Fault]) -> None:
-    """Raise PlanError for the destructive ones: for machines that are not marked disposable."""
+    """Raises PlanError if one of the faults is destructive: for machines that are not marked disposable."""
     names = sorted({fault.name for fault in faults if fault.destructive})
     if names:
         raise PlanError(

@@ -19,21 +19,21 @@ from harness.plan.plan import NemesisPlan, Plan, PlanError
 from results.strikes import Strike
 
 FIRST_S = 5.0
-"""When the first fault strikes: clients have had their way before. In a run below 20 s, after a quarter of it."""
+"""The time of the first fault: before it, clients work undisturbed. In a run below 20 s, after a quarter of it."""
 
 LAST_S = 2.0
-"""No fault strikes in this last stretch of the time limit: too short to show anything."""
+"""No fault strikes in this last part of the time limit: it is too short to show an effect."""
 
 _JITTER_S = 1.0
 
 
 def strikes(plan: Plan, faults: Sequence[Fault]) -> list[Strike]:
-    """The strikes of a run, in order of `at_s` or, where the plan writes them out, of the plan.
+    """The strikes of a run, in order of `at_s` or, if the plan lists them, of the plan.
 
     faults  those of the plan, in its order: of `plan.strikes`, or of `plan.nemeses`.
 
     A nemesis strikes every `every_s` (give or take a jitter), for `for_s` or until the time limit. Several nemeses of
-    a plan start a part of their interval apart, so that they take turns, and overlap where their times are long.
+    a plan start a part of their interval apart, so that they take turns, and overlap if their times are long.
 
     Raises PlanError for a wrong target, and for a fault that has nothing to do on this many nodes.
     """
@@ -92,7 +92,7 @@ def _expression(nemesis: NemesisPlan, fault: Fault) -> str:
 
 
 def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], requested: str | None = None) -> None:
-    """Raise PlanError when the fault would do nothing, however the dice fall. (`random` may hit all nodes, or one.)"""
+    """Raises PlanError if the fault would have no effect with any draw. (`random` may hit all nodes, or one.)"""
     rng = Random(0)
     hit = resolve(expression, nodes, rng, where=f"target of {what}")
     if fault.aims_late:

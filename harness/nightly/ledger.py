@@ -30,13 +30,13 @@ BATCH: Final = 6
 """Cells of one shape in a row: one start of a cluster for all of them."""
 
 _AGAIN: Final = 3
-"""Every so many-th cell of a batch is one that ran before, while others never ran."""
+"""One of so many cells of a batch is one that ran before, while others never ran."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One run. at: when it ended (ISO, local time). new: anomalies that no finding explains. known: ids of findings.
-    code: of the harness (`code_digest`). folder: "" where there was no run.
+    code: of the harness (`code_digest`). folder: "" without a run.
     """
 
     cell: str
@@ -85,7 +85,7 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def append(store: Path, entry: Entry) -> None:
-    """Raises StoreError."""
+    """Appends an entry to the ledger. Raises StoreError."""
     try:
         store.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -94,8 +94,8 @@ def append(store: Path, entry: Entry) -> None:
 
 
 def replace_entries(store: Path, changed: Sequence[tuple[Entry, Entry]]) -> list[Entry]:
-    """Put other entries in the place of some, and keep all that nights have added meanwhile: the ledger as it is now.
-    Raises StoreError; the old ledger is there then.
+    """Replaces some entries, and keeps all that nights have added meanwhile. Returns the new ledger. Raises StoreError;
+    then the old ledger is still there.
     """
     try:
         with locked(store / FILE):
@@ -113,7 +113,7 @@ def _line(entry: Entry) -> str:
 
 @cache
 def code_digest() -> str:
-    """Of all modules of the harness: a cell that ran with other code is run again."""
+    """The digest of all modules of the harness: a cell that ran with other code is run again."""
     root = Path(harness.__file__).parents[1]
     digest = hashlib.sha256()
     for package in ("harness", "nemesis", "checkers", "workloads", "infra", "results"):
@@ -169,7 +169,7 @@ def _novelty(cell: Cell, seen: Mapping[Any, int]) -> float:
 
 
 def _urgency(entry: Entry, now: datetime) -> tuple[bool, bool, float]:
-    """Sorts: what failed, what ran with other code, what is old."""
+    """The sort key: failed cells, then cells that ran with other code, then old ones."""
     try:
         age = (now - datetime.fromisoformat(entry.at)).total_seconds()
     except (ValueError, TypeError):

@@ -76,14 +76,14 @@ class Cell:
 
     @property
     def own_options(self) -> dict[str, str]:
-        """Of the workload. Raises OptionError."""
+        """The options of the workload. Raises OptionError."""
         name, *words = self.workload.split()
         return assignments(words, f"workload {name}")
 
     @cached_property
     def shape(self) -> tuple[str, ...]:
-        """Cells of one shape can share a cluster: not with a workload that has its groups arranged otherwise. Options
-        of workloads are no part of it: they change servers while these run, or not at all.
+        """The shape: cells of one shape can share a cluster. Workloads that arrange groups differently have different
+        shapes. Options of workloads are no part of it: they change running servers, or none.
         """
         alone = [self.workload.split()[0]] if self.owner.topology_options else []
         options = of_cluster(shell_words(self.options, "options"))
@@ -99,7 +99,7 @@ class Cell:
 
     @cached_property
     def pairs(self) -> Sequence[tuple[tuple[int, str], tuple[int, str]]]:
-        """Every two of its properties."""
+        """All pairs of its properties."""
         words = self.workload, self.topology, self.version, self.profile, self.client, self.nemesis, self.options
         return list(combinations(enumerate(words), 2))
 
@@ -122,8 +122,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """cells  what can be run. impossible: reason -> how many combinations it takes out.
-    time_limit  of a run, as `harness run` takes it; empty: what its plan says, or a minute.
+    """cells  the possible runs. impossible: reason -> number of combinations that it excludes.
+    time_limit  of a run, as `harness run` takes it; empty: the plan's, or a minute.
     """
 
     cells: Sequence[Cell]
@@ -131,7 +131,7 @@ class Matrix:
     impossible: dict[str, int] = field(default_factory=dict)
 
     def limit(self, cell: Cell) -> Sequence[str]:
-        """The option of `harness run`."""
+        """The option of `harness run` for the time limit."""
         return [] if cell.plan and not self.time_limit else ["--time-limit", self.time_limit or _MINUTE]
 
     def part(self, number: int, of: int) -> Matrix:
@@ -141,7 +141,7 @@ class Matrix:
 
 
 def read_matrix(path: Path = DEFAULT) -> Matrix:
-    """Raises PlanError where the file is wrong, or no cell is left."""
+    """Reads a matrix. Raises PlanError if the file is wrong, or no cell is left."""
     path = shipped(path)
     try:
         table = Table(read_toml(path), str(path), "")
@@ -228,7 +228,7 @@ def _of_plan(entry: Table, plan: str, given: Mapping[str, list[str]], options: s
 
 
 def _names(entry: Table, key: str, given: Sequence[str], group: str) -> Sequence[str]:
-    """The names that a table gives, or all. Raises PlanError for one that there is not."""
+    """The names that a table gives, or all. Raises PlanError for an unknown one."""
     known = [name for name, owner in registry.loadable(group).items() if owner.name == name]
     named = given or known
     for name in (words.split()[0] if words.split() else "" for words in named):

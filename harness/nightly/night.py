@@ -54,7 +54,9 @@ class Night:
 
     @property
     def verdict(self) -> Verdict:
-        """`invalid` by new findings, `harness-failure` by failures of the harness; known findings are no news."""
+        """`invalid` after new findings, `harness-failure` after failures of the harness; known findings do not
+        count.
+        """
         if self.new:
             return Verdict.INVALID
         return Verdict.HARNESS_FAILURE if self.failures else Verdict.VALID
@@ -72,7 +74,7 @@ def run_night(
     once: bool = False,
     extra: Sequence[str] = (),
 ) -> None:
-    """Run cells until a time (`time.monotonic`) or a number of runs. The ledger in the store lists earlier runs.
+    """Runs cells until a time (`time.monotonic`) or a number of runs. The ledger in the store lists earlier runs.
 
     once   each cell one time, those of one shape one after the other, whatever ran before.
     night  gets the runs as they end. extra: options for every run. Raises `signals.Stopped` after a stop signal.
@@ -123,8 +125,8 @@ def describe(entry: Entry) -> str:
 
 
 def _run(cell: Cell, cluster: SharedCluster, store: Path, options: Sequence[str]) -> ChildRun:
-    """A run on the shared cluster. Where it cannot run there (a fault needs a disk that this cluster was not started
-    with), on a new one.
+    """Runs a cell on the shared cluster, or on a new one if that is impossible (a fault needs a disk that this cluster
+    was not started with).
     """
     if not shares(cell):
         return run_child([*cell.args(), *options], store)
@@ -157,8 +159,8 @@ def _judged(entry: Entry, folder: RunDir, findings: Sequence[Finding]) -> Entry:
 
 
 def judge_again(store: Path, findings: Sequence[Finding], say: Callable[[str], None]) -> Night:
-    """Judge the stored runs that had something new, by the findings and the checkers of today. The ledger gets what
-    comes of it; the night has the runs of the last day in it. Raises StoreError.
+    """Judges the stored runs that had new anomalies, by the present findings and checkers. The results go into the
+    ledger; the night contains the runs of the last day. Raises StoreError.
     """
     changed = []
     for entry in read_ledger(store):

@@ -1,4 +1,4 @@
-"""The page in the morning: what is new, what is known, what failed, the matrix, and the nights before."""
+"""The page in the morning: new anomalies, known findings, failures, the matrix, and the nights before."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from results.report.layout import render_template
 from results.verdict import Verdict
 
 NIGHTS = 30
-"""Rows of the table of nights: the newest."""
+"""The rows in the table of nights: the newest ones."""
 
 _MARKS: Final = {"valid": "ok", "unknown": "?", "harness-failure": "!", NOT_AVAILABLE: "–"}
 
 
 def night_page(matrix: Matrix, night: Night, ledger: Sequence[Entry], findings: Sequence[Finding]) -> str:
-    """The page as HTML. It needs nothing else. `ledger`: of all nights, this one included."""
+    """The page as HTML, in one file. `ledger`: of all nights, this one included."""
     last = {entry.cell: entry for entry in ledger}
     hours = sum(entry.seconds for entry in night.entries) / 3600
     return render_template(

@@ -15,15 +15,15 @@ from typing import Final
 from infra.machines.api import Node
 
 GONE_S: Final = 25.0
-"""No node has answered for so long: they are gone. An overloaded machine still answers once in this time, or its run is
-lost anyway.
+"""If no node has answered for so many seconds, the nodes are gone. An overloaded machine still answers once in this
+time, or its run is lost anyway.
 """
 _EVERY_S: Final = 4.0
 _ANSWER_S: Final = 8.0
 
 
 class NodeWatch:
-    """`gone` is called once, with the reason, when all nodes have answered before and none does any more."""
+    """`gone` is called once, with the reason, if all nodes have answered before and none does any more."""
 
     def __init__(self, nodes: Sequence[Node], gone: Callable[[str], None]) -> None:
         self._nodes, self._gone = nodes, gone
@@ -32,7 +32,7 @@ class NodeWatch:
         self._pool = ThreadPoolExecutor(max(1, len(nodes)), thread_name_prefix="nodes")
 
     async def watch(self) -> None:
-        """Until cancelled, or until the nodes are gone."""
+        """Watches until cancelled, or until the nodes are gone."""
         tasks = [asyncio.ensure_future(self._watch(node)) for node in self._nodes]
         try:
             while not self._all_gone():
@@ -60,7 +60,7 @@ class NodeWatch:
 
 
 def let_go(nodes: Sequence[Node]) -> None:
-    """End all commands that still wait for an answer of nodes that are gone. Never raises."""
+    """Ends all commands that still wait for an answer of lost nodes. Never raises."""
     for node in nodes:
         with suppress(Exception):  # what is left of a connection that broke may be in any state
             node.close()

@@ -18,21 +18,21 @@ from results.record import Observation
 INTERVAL_S = 1.0
 
 ANSWER_S = 4.0
-"""A node that says nothing for so long is silent. On a busy machine an answer may take seconds."""
+"""A node without an answer for so many seconds is silent. On a busy machine an answer may take seconds."""
 
 THOROUGH_S = 5.0
 """The interval of queries for the end of a server's log, if this query is expensive for the server."""
 
 LOG_S = 0.5
-"""So often the servers' logs are searched, where a strike waits for a line."""
+"""The interval of searches in the servers' logs, if a strike waits for a line."""
 
 FOLLOW_S = 3.0
-"""A follower may be so far behind its leader and still follow."""
+"""A follower may be so many seconds behind its leader and still follow."""
 
 
 class Observer:
-    """Polls every node. Who leads a replica group is who says so with the highest term (a master: with the highest
-    epoch); `term` is that of the first group.
+    """Polls every node. The leader of a replica group is the one that reports so with the highest term (a master: with
+    the highest epoch); `term` is that of the first group.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Observer:
         self._stage = ClusterView.of(deployment.record)
         self._calm = False
         self._led_by: dict[str, str] = {}
-        """Group, or kind of server -> who led it last."""
+        """Group, or kind of server -> the node that led it last."""
         self.view = self._stage
         """The roles of all servers, as of the last round."""
         self.term: int | None = None
@@ -59,7 +59,7 @@ class Observer:
         """Group -> (time, position that its leader reported). The first is the newest that is older than `FOLLOW_S`."""
 
     async def watch(self) -> None:
-        """Until cancelled. Each node has its own round, so that one that does not answer delays no other."""
+        """Polls until cancelled. Each node has its own round, so that one that does not answer delays no other."""
         await asyncio.gather(*(self._watch(node) for node in self._nodes))
 
     async def _watch(self, node: Node) -> None:
@@ -75,8 +75,8 @@ class Observer:
             await asyncio.sleep(max(0.05, INTERVAL_S - (now() - began)))
 
     async def follow_logs(self, texts: Sequence[str]) -> None:
-        """Report the lines of the servers' logs that hold one of these texts, until cancelled. Each line once, within
-        a second; lines from before the beginning do not count.
+        """Reports the lines of the servers' logs that contain one of these texts, until cancelled. Each line once,
+        within a second; lines from before the call do not count.
         """
         if texts:
             await asyncio.gather(*(self._follow(node, texts) for node in self._nodes))
@@ -93,7 +93,7 @@ class Observer:
             await asyncio.sleep(LOG_S)
 
     async def look(self, *, thorough: bool = False) -> Mapping[str, Observation]:
-        """One round over all nodes at once: node -> what it said in this round."""
+        """Polls all nodes once, at the same time: node -> its observation of this round."""
         reported = await asyncio.gather(*(self._ask(node, thorough) for node in self._nodes))
         self._conclude()
         return {seen.node: seen for seen in reported}
@@ -128,7 +128,7 @@ class Observer:
             reported = [o for o in self.latest.values() if o.extra.get(kind) == "leader"]
             if not reported:
                 continue
-            # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
+            # One that was cut off may report for a while that it leads; its list of members in sync is older.
             best = max(reported, key=lambda o: o.extra.get("in_sync_epoch") or 0)
             leading[kind] = best.node
             if "in_sync" in best.extra:
@@ -230,7 +230,7 @@ class Observer:
         return any(kind in o.extra and o.extra[kind] in roles for o in self.latest.values() for kind in self._kinds)
 
     def _members(self, group: str) -> Iterator[Observation]:
-        """The latest of the nodes of a group that hold data."""
+        """The latest observations of the nodes of a group that hold data."""
         for node in self._stage.groups[group]:
             if node in self._stage.main and node in self.latest:
                 yield self.latest[node]

@@ -15,8 +15,8 @@ TICKS: Final = 10
 
 
 async def watch_own_machine(path: Path) -> None:
-    """Append lines as `infra.machines.pressure` describes them, until cancelled; the last one is of less than two
-    seconds, or of a loop that was late to the end. The journal reports a full disk.
+    """Appends lines as `infra.machines.pressure` describes them, until cancelled; the last one covers less than two
+    seconds, or a loop that was late to the end. The journal reports a full disk.
     """
     now = asyncio.get_running_loop().time
     while True:

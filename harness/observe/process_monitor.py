@@ -41,8 +41,8 @@ class _Seen:
 
 class ProcessMonitor:
     """`excused(node, server, since)`: whether a fault that was active at or after `since` (of `time.monotonic`) ends
-    or stops that server. `report` is given each death that is not: `{"node", "server", "pid", "last"}`; pid None: it
-    was to be started again and is not there.
+    or stops that server. `report` gets each death that is not excused: `{"node", "server", "pid", "last"}`; pid None:
+    it was to be started again and does not run.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class ProcessMonitor:
         self._restarts = 0
 
     def pause(self) -> None:
-        """Everything is about to be stopped on purpose."""
+        """Pauses the monitor, before all servers are stopped on purpose."""
         self._paused = True
         self._restarts += 1
 
     def resume(self) -> None:
-        """Everything was started again: what runs now is what is watched."""
+        """Resumes after all servers were started again: it watches the processes that run now."""
         self._paused = False
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Monitors until cancelled."""
         try:
             await asyncio.gather(*(self._watch(node) for node in self._nodes))
         finally:

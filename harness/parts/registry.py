@@ -26,7 +26,7 @@ CLIENTS: Final = "harness.clients"
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of plug-ins. base: what a class of it must be. word, plural: how users call it."""
+    """One kind of plug-ins. base: the base class of its plug-ins. word, plural: the users' names for it."""
 
     group: str
     word: str
@@ -66,7 +66,7 @@ _TAKEN: Final[Mapping[str, Iterable[str]]] = {
 
 
 class PluginError(PlanError):
-    """A plug-in is installed, and cannot be used. One line, with the package that registers it."""
+    """A plug-in is installed, but unusable. One line, with the package that registers it."""
 
 
 def names(group: str) -> list[str]:
@@ -76,7 +76,9 @@ def names(group: str) -> list[str]:
 
 @cache
 def _points(group: str, path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """The search reads a file of each installed package (20 ms); a matrix asks thousands of times. path: `sys.path`."""
+    """The entry points of a group, cached: a search reads a file of each installed package (20 ms), and a matrix needs
+    thousands. path: `sys.path`.
+    """
     return list(entry_points(group=group))
 
 
@@ -165,13 +167,13 @@ def fault(name: str, options: Mapping[str, Any] | None = None, where: str = "the
 
 
 class FaultSet:
-    """The faults of a run, one for each name with its options: those that are prepared are those that strike."""
+    """The faults of a run, one object for each name with its options: the prepared objects are the ones that strike."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], Fault] = {}
 
     def of(self, name: str, options: Mapping[str, Any]) -> Fault:
-        """Raises PlanError for one that is not there."""
+        """The fault with this name and these options. Raises PlanError for an unknown one."""
         key = name, json.dumps(options, sort_keys=True, default=str)
         if key not in self._made:
             self._made[key] = fault(name, options)
@@ -224,13 +226,13 @@ def owners_of(option: str, group: str) -> list[str]:
 
 
 def backends() -> list[tuple[str, Backend]]:
-    """All cluster backends, those that `auto` tries first in front, in their order."""
+    """All cluster backends, the ones that `auto` tries first, in their order."""
     found = [(name, owner()) for name, owner in loadable(CLUSTERS).items()]
     return sorted(found, key=lambda one: (one[1].auto_rank is None, one[1].auto_rank or 0, one[0]))
 
 
 def backend(name: str) -> Backend:
-    """A cluster backend by name, or, for `auto`, the first that this machine can offer."""
+    """A cluster backend by name, or, for `auto`, the first that works on this machine."""
     if name != "auto":
         return backend_class(name)()
     reasons = []

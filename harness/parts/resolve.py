@@ -21,13 +21,13 @@ from infra.systems.api import NOT_AVAILABLE, TOPOLOGIES, Launch, LaunchRule, Ser
 from infra.systems.mends.catalog import choose
 
 STRICT: Final = "strict"
-"""The profile taken where a topology has it and the plan names none: what a test of promises asks for."""
+"""The profile that is used if a topology has it and the plan names none: a test of promises needs it."""
 
 DEFAULT_NODES: Final = 5
 
 
 def resolve(plan: Plan) -> Plan:
-    """The plan with nothing left open. Raises PlanError where its parts do not go together.
+    """The plan with every value resolved. Raises PlanError if its parts do not fit together.
 
     The plan of a stored run needs none of this to be judged: it was resolved before it ran.
     """
@@ -114,8 +114,7 @@ def _top_options(plan: Plan, workload: type[Workload], client: str | None) -> di
 
 
 def _idle(option: str, value: Any, group: str) -> bool:
-    """True if another plug-in owns this option and the value is its default: plans of earlier versions have them all.
-    """
+    """True if another plug-in owns this option and the value is its default: earlier plans have them all."""
     if group == registry.NEMESES:
         return False
     for name in registry.owners_of(option, group):
@@ -175,8 +174,8 @@ def make_client(plan: Plan) -> ClientProtocol | None:
 
 
 def make_topology(plan: Plan, workload: Workload, versions: Sequence[str] = ()) -> Topology:
-    """The topology of a resolved plan. `versions`: others that faults need. Raises InfraError for settings that it does
-    not take.
+    """The topology of a resolved plan. `versions`: others that faults need. Raises InfraError for settings that it
+    rejects.
     """
     server, client = plan.server, make_client(plan)
     assert server.topology is not None, "the plan is resolved"

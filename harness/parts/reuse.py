@@ -1,8 +1,8 @@
 """Runs that share a cluster: one keeps it (`--keep`), others use it (`--reuse RUN_ID`).
 
 Topology, versions, settings and machines of a kept cluster are fixed when it is created. A run that reuses it takes
-them from the run that created it. What its workload's own options ask of the servers is changed while they run, where
-they take it (`infra.systems.rocketmq.topologies.files.LIVE`).
+them from the run that created it. Settings that its workload's own options need are changed while the servers run, if
+they accept that (`infra.systems.rocketmq.topologies.files.LIVE`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DECIDED: Final = {
     "cluster": "--cluster",
     "nodes": "--nodes",
 }
-"""Options that say what a cluster is; those of topologies and backends do, too."""
+"""Options that define a cluster, besides those of topologies and backends."""
 
 
 def on_kept(
@@ -41,8 +41,8 @@ def on_kept(
     owned: Mapping[str, tuple[OptionSpec, Sequence[str]]],
     override: Callable[[Plan, Mapping[str, Any]], Plan],
 ) -> Plan:
-    """The plan with machines and servers of the kept cluster. Raises PlanError where an option that was given asks for
-    others, InfraError where there is no such cluster. override: a plan with some of the options that were given.
+    """The plan with machines and servers of the kept cluster. Raises PlanError if a given option needs others,
+    InfraError if no such cluster exists. override: makes a plan with some of the given options.
     """
     flags = {option: _DECIDED[option] for option in given if option in _DECIDED} | {
         f"of_{name}": spec.flag
@@ -65,7 +65,7 @@ def _has(made: Plan, wanted: Plan) -> bool:
 
 
 def check(plan: Plan, workload: Workload) -> None:
-    """Raise PlanError where a plan cannot share a cluster."""
+    """Raises PlanError if a plan cannot share a cluster."""
     if not workload.reusable:
         raise PlanError(f"workload {plan.workload!r} needs a new cluster; leave --keep and --reuse out")
     if workload.stops_servers:
@@ -77,7 +77,7 @@ def check(plan: Plan, workload: Workload) -> None:
 
 
 def of_cluster(words: Sequence[str]) -> list[str]:
-    """Of options of `harness run`, those that say what the cluster is."""
+    """The options of `harness run` that define the cluster."""
     found: list[str] = []
     here = False
     for word in words:

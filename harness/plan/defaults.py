@@ -1,4 +1,4 @@
-"""The plug-ins that a plan has where it names none: entry points of the group `harness.defaults` (`pyproject.toml`)."""
+"""The default plug-ins of a plan: entry points of the group `harness.defaults` (`pyproject.toml`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULTS: Final = "harness.defaults"
 
 @cache
 def default(kind: str, group: str) -> str:
-    """The name, in its group of plug-ins, of the default of this kind. Raises LookupError where none is installed."""
+    """The name, in its group of plug-ins, of the default of this kind. Raises LookupError if none is installed."""
     classes = {point.value for point in entry_points(group=DEFAULTS, name=kind)}
     found = sorted(point.name for point in entry_points(group=group) if point.value in classes)
     if not found:

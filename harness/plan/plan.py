@@ -3,7 +3,7 @@
 One seed for everything: `plan.rng("generator")`, `plan.rng("faults/...")` are independent streams split from it,
 so that changing one component's draws does not disturb another's.
 
-A plan on disk looks like this; what is left out takes its default:
+A plan on disk looks like this; missing keys take their defaults:
 
     workload = "log"
     seed = 7
@@ -23,7 +23,7 @@ A plan on disk looks like this; what is left out takes its default:
     target = "master"
 
 Options of a workload, a client, a backend, a topology or a fault stand beside its name, in the same table
-(`infra.options`). The plan carries them as they stand; `harness.parts.resolve` asks their owners.
+(`infra.options`). The plan carries them unchanged; their owners check them (`harness.parts.resolve`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from results.visible import THIN_SPACE
 __all__ = ["ClusterPlan", "NemesisPlan", "Plan", "PlanError", "ServerPlan", "ServerRule"]
 
 MOST_STRIKES: Final = 100_000
-"""Of all faults of a run together: the schedule is made before the run, and drawn into its report."""
+"""The most strikes of a run: the schedule is made before the run, and drawn into its report."""
 _MOST_NODES: Final = 50
 _LABEL: Final = 150
 """Characters of a run's label. File systems take names of 255 bytes."""
@@ -68,7 +68,7 @@ class NemesisPlan:
     target: str | None = None
     """A word of `harness.nemesis.targets`, or nodes such as n1,n3; None = the fault's own default."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the fault."""
+    """The options of the fault."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class ServerRule:
-    """Servers that are started otherwise than the others: those on `nodes`, of these `kinds`; empty: all of them."""
+    """A rule for servers that start differently: those on `nodes`, of these `kinds`; empty: all of them."""
 
     nodes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -96,9 +96,9 @@ class ServerRule:
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """Servers: which run where (`topology`) and with which promises (`profile`), version of the published artifacts, a
-    user's own jars, JVM options, mends (ids of findings), settings by their own names. None: the workload or the
-    topology decides.
+    """Servers: their nodes (`topology`), their promises (`profile`), version of the published artifacts, a user's own
+    jars, JVM options, mends (ids of findings), settings by their own names. None: the workload or the topology
+    decides.
     """
 
     topology: str | None = None
@@ -109,7 +109,7 @@ class ServerPlan:
     settings: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[ServerRule, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the topology."""
+    """The options of the topology."""
     mends: tuple[str, ...] = ()
 
 
@@ -127,12 +127,12 @@ class Plan:
     client: str | None = None
     """The client protocol; None: the workload's default."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the workload, and of the client."""
+    """The options of the workload, and of the client."""
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     server: ServerPlan = field(default_factory=ServerPlan)
     nemeses: tuple[NemesisPlan, ...] = field(default_factory=lambda: (NemesisPlan(default_fault()),))
     strikes: tuple[Strike, ...] = ()
-    """Written out; then there are no nemeses."""
+    """Strikes that the plan lists; then it has no nemeses."""
 
     def __post_init__(self) -> None:
         check(self.seed in _SEEDS, "seed", self.seed, "a whole number of at most 63 bits")
@@ -250,7 +250,7 @@ class Plan:
         }
 
     def to_toml(self) -> str:
-        """TOML that can be looked at as it is: what cannot be seen is written as TOML's own escapes."""
+        """The plan as printable TOML: invisible characters are written as TOML's own escapes."""
         tables = self.to_dict()
         lists = {name: tables.pop(name) for name in ("nemesis", "strike") if name in tables}
         if lists.get("nemesis") == []:
@@ -262,8 +262,8 @@ class Plan:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
-        """The inverse of `to_dict`; missing keys take their defaults. Keys that are none of the plan's own are options:
-        whether there are such, their owners say (`harness.parts.resolve`).
+        """The inverse of `to_dict`; missing keys take their defaults. All other keys are options,
+        which their owners check (`harness.parts.resolve`).
         """
         top = Table(data, where, "")
         cluster, server = top.table("cluster"), top.table("server")
@@ -302,8 +302,8 @@ class Plan:
 
     @staticmethod
     def read(path: Path) -> Plan:
-        """Read a TOML file; a plan of `examples/` from any folder. PlanError with the file (and line, for a syntax
-        error) otherwise.
+        """Reads a TOML file; a plan of `examples/` from any folder. Raises PlanError with the file (and line, for a
+        syntax error).
         """
         try:
             data = read_toml(shipped(path))
@@ -438,7 +438,7 @@ def _strike(table: Table, number: int) -> Strike:
 
 
 def _escaped(toml: str) -> str:
-    """TOML with what cannot be seen as escapes: it is in strings alone, where `\\u0085` means the same."""
+    """TOML with escapes for invisible characters: they occur only in strings, where `\\u0085` means the same."""
     if toml.isascii():
         return toml
     return "".join(c if c.isprintable() or c in f"\n{THIN_SPACE}" else _escape(c) for c in toml)

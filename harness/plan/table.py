@@ -9,7 +9,7 @@ from typing import Any, Final
 from infra.options import OptionError, as_float, cut, seconds, suggest
 
 _DEEPEST: Final = 20
-"""Tables in tables."""
+"""The deepest nesting of tables."""
 
 
 class PlanError(OptionError):
@@ -17,7 +17,7 @@ class PlanError(OptionError):
 
 
 class Table:
-    """`prefix` says where in the file `where` it stands."""
+    """`prefix`: its place in the file `where`."""
 
     def __init__(self, data: object, where: str, prefix: str) -> None:
         if not isinstance(data, Mapping):
@@ -106,11 +106,11 @@ def scalar_text(value: object) -> str:
 
 
 def without_none(**entries: Any) -> dict[str, Any]:
-    """TOML has no null: what is None is left out."""
+    """Leaves out values that are None: TOML has no null."""
     return {key: value for key, value in entries.items() if value is not None}
 
 
 def check(right: object, what: str, value: object, wanted: str) -> None:
-    """Raise PlanError unless `right`."""
+    """Raises PlanError unless `right`."""
     if not right:
         raise PlanError(f"{what} is {cut(value)}; {wanted} is right")

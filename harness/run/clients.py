@@ -30,7 +30,7 @@ class Blocking:
 
     All calls to a client are made from one thread, in order. When the interpreter gives up on a call that hangs, the
     thread stays in it: it is a daemon, so it keeps neither the run nor the program from ending. Give the blocking
-    client deadlines of its own; this is the net below them.
+    client its own deadlines; this is only the last resort.
     """
 
     def __init__(self, client: BlockingClient) -> None:
@@ -72,7 +72,7 @@ class Blocking:
 
 
 def _tell(future: asyncio.Future[Any], result: Any, problem: BaseException | None) -> None:
-    """Hand an outcome over to the event loop, if both still exist and wait for it."""
+    """Passes an outcome to the event loop, if both still exist and wait for it."""
 
     def hand_over() -> None:
         if future.done():

@@ -30,7 +30,7 @@ class Environment:
         self.note()
 
     def note(self, **facts: str) -> None:
-        """Add facts. Raises StoreError when the disk does not take them."""
+        """Adds facts. Raises StoreError if the disk does not take them."""
         self.facts |= facts
         write_text(self._path, json.dumps(self.facts, indent=2), "the environment")
 
@@ -61,7 +61,9 @@ _IN_URL = re.compile(r"(://[^/@\s:]*:)[^/@\s]*@")
 
 
 def _without_secret(word: str) -> str:
-    """A word of the command line, with `***` for the value of what is called a secret: reports are passed on."""
+    """A word of the command line, with `***` for the value of an option that is named a secret: reports are passed
+    on.
+    """
     return _IN_URL.sub(r"\1***@", _SECRET.sub(r"\1***", word))
 
 

@@ -50,11 +50,11 @@ class Nemesis(Protocol):
 
 
 class WorkerSlot:
-    """A thread's place: the process that sits there is `worker`.
+    """The slot of a thread; `worker` is its present process.
 
-    op     what is open here, or None.
+    op     the open op, or None.
     ready  whether `client` was opened, so that an op may have been sent.
-    inbox  where the worker waits for its next op.
+    inbox  the queue in which the worker waits for its next op.
     """
 
     __slots__ = ("client", "inbox", "op", "ready", "thread", "worker")
@@ -73,7 +73,7 @@ class Interpreter:
 
     concurrency          number of client threads.
     client               thread -> a fresh client, for each new process of that thread.
-    nemesis              who takes the ops on the nemesis's thread; None: there is no such thread.
+    nemesis              takes the ops on the nemesis's thread; None: no such thread.
     journal              is given every event before anything else happens: an invocation before it is sent. If it
                          raises, nothing more is ever invoked and `run` raises the same, now and later.
     deadline_s           for each op of a client, opening its client included.
@@ -141,10 +141,10 @@ class Interpreter:
         self._wake_up()
 
     async def run(self, generator: Source, phase: str = MAIN) -> None:
-        """Do all that `generator` says, and wait for what is open then. Returns at once after `stop`.
+        """Executes all ops of `generator`, and waits for those still open. Returns at once after `stop`.
 
         Invocations have `extra["phase"]` unless it is `main`. Raises what the journal, `on_event` or the generator
-        raised (GeneratorError for a generator that breaks its contract); what is open is `info` then.
+        raised (GeneratorError for a generator that breaks its contract); open ops are `info` then.
         """
         if self._running:
             raise RuntimeError("a phase is running already; await it before the next")
@@ -219,7 +219,7 @@ class Interpreter:
             raise
 
     async def _serve(self, slot: WorkerSlot, op: Op) -> None:
-        """A process at work: one op after the other, until it ends with an `info` or is given up."""
+        """Executes the ops of a process, one after the other, until it ends with an `info` or is given up."""
         while True:
             try:
                 if op.process == NEMESIS:
@@ -242,7 +242,7 @@ class Interpreter:
             op = await slot.inbox
 
     async def _open(self, slot: WorkerSlot, op: Op) -> str | None:
-        """Make and open the slot's client; None if it is there, else why not."""
+        """Makes and opens the slot's client. Returns None, or the reason why that failed."""
         client = None
         try:
             client = self._client(slot.thread)
@@ -261,7 +261,7 @@ class Interpreter:
         return None
 
     def _report(self, slot: WorkerSlot, op: Op, completion: Completion) -> bool:
-        """A worker's op is done. False if it was given up before, so that the worker must end."""
+        """Takes the completion of a worker's op. False if it was given up before, so that the worker must end."""
         if slot.op is not op:
             return False
         self._done.append((self.now(), slot, op, completion))
@@ -269,7 +269,7 @@ class Interpreter:
         return True
 
     def _drain(self) -> None:
-        """Take note of all completions, then of all deadlines that have passed."""
+        """Records all completions, then all deadlines that have passed."""
         done = self._done
         while done:
             time, slot, op, completion = done.popleft()
@@ -296,9 +296,9 @@ class Interpreter:
         self._note(event)
 
     def _give_up(self, slot: WorkerSlot, op: Op, why: str) -> None:
-        """Complete an open op in its worker's place, and leave the worker behind.
+        """Completes an open op in place of its worker, and leaves the worker behind.
 
-        `info`; but if its client was not even open, nothing was sent, nor will be (`_open`): that is a `fail`.
+        The type is `info`. If its client was not even open, nothing was sent, nor will be (`_open`): that is a `fail`.
         """
         unsent = op.process != NEMESIS and not slot.ready
         completion = Completion(FAIL if unsent else INFO, op.value, f"no-client: {why}" if unsent else why)
@@ -324,14 +324,14 @@ class Interpreter:
             self._release(slot)
 
     def _release(self, slot: WorkerSlot) -> None:
-        """The process leaves its slot; its task and its client are closed in the background."""
+        """Removes the process from its slot; its task and its client are closed in the background."""
         worker, client = slot.worker, slot.client
         slot.worker, slot.client, slot.inbox, slot.ready = None, None, None, False
         if worker is not None or client is not None:
             self._spawn(self._retire(worker, client))
 
     async def _retire(self, worker: asyncio.Task[None] | None, client: Client | None) -> None:
-        """End a worker and close its client, neither awaited without a deadline."""
+        """Ends a worker and closes its client; both waits have a deadline."""
         if worker is not None and not worker.done():
             worker.cancel()
             await self._end(worker)
@@ -339,7 +339,7 @@ class Interpreter:
             await self._end(self._loop.create_task(client.close()))
 
     async def _end(self, task: asyncio.Task[None]) -> None:
-        """Wait for a task as long as a client may take to close, then leave it behind."""
+        """Waits for a task as long as a client may take to close, then leaves it behind."""
         await asyncio.wait({task}, timeout=CLOSE_DEADLINE_S)
         if not task.done():
             task.cancel()
@@ -380,8 +380,8 @@ class Interpreter:
             self._wake = None
 
     def _set_alarm(self, at: int) -> None:
-        """Be roused at `at`, or before: an alarm that is earlier stays, since to be woken for nothing costs less than
-        a new timer for every wait.
+        """Sets the alarm to `at` or earlier: an earlier alarm stays, since a needless wake-up costs less than a new
+        timer for every wait.
         """
         if self._alarm is not None:
             if self._alarm_at <= at:
@@ -397,7 +397,7 @@ class Interpreter:
         self._wake_up()
 
     async def close(self) -> None:
-        """Close all clients, none awaited longer than its deadline. Nothing may be run after this."""
+        """Closes all clients, and waits for each at most until its deadline. No phase may run after this."""
         if self._broken is None:
             self._drain()
         if self._alarm is not None:
@@ -411,8 +411,7 @@ class Interpreter:
 
 
 def _ends(completion: Completion) -> bool:
-    """True if a client's process ends with this: after `info`, or if the client requests it (`extra["end-process"]`).
-    """
+    """True if a client's process ends with this: an `info`, or at the client's request (`extra["end-process"]`)."""
     return completion.type == INFO or bool(completion.extra and completion.extra.get("end-process"))
 
 
@@ -432,7 +431,7 @@ def _describe(problem: BaseException) -> str:
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    """Leave behind a task that ignores being cancelled.
+    """Leaves behind a task that ignores its cancellation.
 
     `asyncio.run` waits at its end for every task it knows, for ever if need be; so it must not know this one
     (`_unregister_task` is documented for those who extend asyncio).

@@ -62,7 +62,7 @@ class Parts:
     topology: Topology
 
     def fault(self, strike: Strike) -> Fault:
-        """The fault of a strike. Raises PlanError where the plan has none of this kind."""
+        """The fault of a strike. Raises PlanError if the plan has none of this kind."""
         return self.faults.of(strike.fault, strike.options)
 
 
@@ -81,7 +81,7 @@ class Prepared:
 
 
 def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
-    """Resolve the plan's names and check what can be checked without a machine. Raises PlanError or InfraError."""
+    """Resolves the plan's names, and makes all checks that need no machine. Raises PlanError or InfraError."""
     plan = resolve.resolve(plan)
     parts = check(plan, keep=keep, reuse=reuse)
     backend = registry.backend(plan.cluster.backend)
@@ -126,9 +126,9 @@ def backend_options(plan: Plan, backend: Backend) -> Any:
 def run(
     prepared: Prepared, store: Store, say: Callable[[str], None], loop_factory: LoopFactory | None = None
 ) -> Outcome:
-    """Run the plan. Raises InfraError or StoreError for what broke before there was a history to judge.
+    """Runs the plan. Raises InfraError or StoreError for a failure before any history exists to judge.
 
-    `loop_factory` makes the event loop whose clock the run goes by (tests: `harness.run.virtual_time`).
+    `loop_factory` makes the event loop with the clock of the run (tests: `harness.run.virtual_time`).
     """
     began = time.monotonic()
     plan = prepared.plan
@@ -153,7 +153,9 @@ class _Held:
 
 @contextlib.contextmanager
 def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> Iterator[_Held]:
-    """Machines for the run. At the end they are kept, where that was requested and nothing is left on them, or go."""
+    """Machines for the run. At the end they are kept, if that was requested and no fault is left on them, or
+    removed.
+    """
     plan, topology = prepared.plan, prepared.parts.topology
     options = backend_options(plan, prepared.backend)
     shares = list(topology.shares())
@@ -180,7 +182,7 @@ def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> 
 
 
 def _tear_down(cluster: Cluster, outcome: Outcome | None) -> None:
-    """Raises InfraError, which says as well what the run had come to before."""
+    """Removes or keeps the cluster. Raises InfraError, which also reports the result of the run."""
     try:
         cluster.destroy()
     except InfraError as problem:
@@ -258,7 +260,7 @@ def _on_cluster(
 
 
 def _talk(session: Session, loop_factory: LoopFactory | None) -> None:
-    """All phases. A stop signal that comes when they are over stops nothing but what follows."""
+    """Runs all phases. A stop signal after their end stops only the steps that follow."""
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(session.run(session.workload.phases(usual_phases(session.plan, session.workload))))
@@ -272,7 +274,7 @@ def _talk(session: Session, loop_factory: LoopFactory | None) -> None:
 
 
 def _start(deployment: Deployment, folder: RunDir) -> float:
-    """Start all servers; how long it took (s). Their logs are fetched where it fails."""
+    """Starts all servers, and returns the time that it took (s). If that fails, their logs are fetched."""
     started = time.monotonic()
     try:
         deployment.topology.start_all(READY_TIMEOUT_S)

@@ -18,7 +18,7 @@ _RATE_WINDOW_S = 5
 
 
 class ProgressLine:
-    """Counts ops as they complete and shows them. `faults` and `leader` are asked when a line is drawn."""
+    """Counts ops as they complete and shows them. `faults` and `leader` are called when a line is drawn."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ProgressLine:
         word: str = "leader",
         out: TextIO | None = sys.stdout,
     ) -> None:
-        """`leader`: who leads, one for each group, and the first one's term; `word`: what a leader is called."""
+        """`leader`: returns the leader of each group, and the first one's term; `word`: the name of a leader."""
         self._now, self._faults, self._leader, self._word, self._out = now, faults, leader, word, out
         self._terminal = out is not None and out.isatty()
         self.counts: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class ProgressLine:
             self.counts[op.type] += 1
 
     async def show(self) -> None:
-        """Until cancelled; the live line is wiped then."""
+        """Shows the line until cancelled, and then wipes it."""
         try:
             while True:
                 await asyncio.sleep(TERMINAL_S if self._terminal else PLAIN_S)

@@ -16,14 +16,14 @@ from harness.run.session import RESTART, RESTART_LEADING, Session
 log = logging.getLogger("harness")
 
 SETTLE_S: Final = 5.0
-"""Load continues at least this long after the last heal: what returns may do harm only then."""
+"""Load continues at least this long after the last heal: a returning server may do harm only then."""
 
 FINAL_LIMIT_S: Final = 120.0
 
 
 def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
-    """Load under faults; load after the last heal, until it is served and every follower is fed (who is not by the
-    limit is judged for it); a restart of everything, or a wait for all replicas; the final reads.
+    """Load under faults; load after the last heal, until it is served and every follower has caught up (one that has
+    not by the limit is judged for it); a restart of all servers, or a wait for all replicas; the final reads.
     """
     before_final: list[Phase] = [Restart()] if workload.restart_before_final else []
     text = "" if workload.restart_before_final else " waiting until every replica has caught up, then final reads"
@@ -66,7 +66,7 @@ class Heal:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Load that continues until it is served and every follower is fed, at most so long."""
+    """Load that continues until it is served and every follower has caught up, at most so long."""
 
     seconds: float
     name: str = "recovery"
@@ -108,7 +108,7 @@ class AnotherLeads:
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """A wait until every replica holds what its leader does, at most so long."""
+    """A wait until every replica holds all that its leader does, at most so long."""
 
     seconds: float
     line: str = ""
@@ -124,7 +124,7 @@ class CaughtUp:
 
 @dataclass(frozen=True)
 class FinalReads:
-    """The quiescent reads that show what is really there."""
+    """The quiescent reads, which show the real content."""
 
     name: str = "final"
 
@@ -135,7 +135,7 @@ class FinalReads:
 
 @dataclass(frozen=True)
 class Pause:
-    """No ops for a while; what is active stays active. For soaks, and between steps of an upgrade."""
+    """No ops for a while; active faults stay active. For soaks, and between steps of an upgrade."""
 
     seconds: float
     name: str = "pause"

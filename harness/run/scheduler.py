@@ -24,7 +24,7 @@ MAIN: Final = "main"
 
 
 class OpScheduler:
-    """One run's book. Indices, turns and processes continue from phase to phase.
+    """The bookkeeping of one run. Indices, turns and processes continue from phase to phase.
 
     Every step costs the same for ten threads and for a thousand, but for a crash (a copy of the processes).
     """

@@ -43,7 +43,7 @@ def restart_all(deployment: Deployment) -> None:
 
 
 def start_one(server: Server) -> None:
-    """Start a server and wait until it answers. Raises InfraError."""
+    """Starts a server and waits until it answers. Raises InfraError."""
     server.start()
     end = time.monotonic() + PARTIAL_READY_S
     while not server.admin.answers(_ASK_S):
@@ -53,7 +53,7 @@ def start_one(server: Server) -> None:
 
 
 def stop_all(deployment: Deployment) -> None:
-    """Stop every server in an orderly way, all nodes at once. Raises InfraError after having tried all."""
+    """Stops every server in an orderly way, all nodes at once. Raises InfraError after having tried all."""
     failed = _stopped(deployment)
     if failed:
         raise InfraError("; ".join(str(problem) for problem in failed.values()))

@@ -45,12 +45,12 @@ _LED_S: Final = 30.0
 
 
 class Session:
-    """`run` does all phases. The journal is complete and closed in any case; the environment says how the run ended.
+    """`run` executes all phases. The journal is complete and closed in any case; the environment has the run's end.
 
     stopping  the run is to end.
-    complete  the journal has all that happened, and the environment how the run ended.
-    unhealed  what could not be healed, one line each.
-    gone      why no node is there any more; empty: the nodes are there.
+    complete  the journal has all events, and the environment the run's end.
+    unhealed  strikes that could not be healed, one line each.
+    gone      the reason why no node is left; empty: the nodes exist.
     """
 
     interpreter: Interpreter
@@ -80,14 +80,14 @@ class Session:
         self.unhealed: list[str] = []
         self.gone = ""
         self.leaderless: set[str] = set()
-        """Kinds of servers of which none was known to lead when the leading one was to be restarted."""
+        """Kinds of servers without a known leader when the leading one was to be restarted."""
         self._strikes = strikes
         self._effects: set[str] = set()
         words = deployment.topology.roles
         self.nemesis = Nemesis(deployment, fault, lambda: self.observer.view, words=words)
 
     async def run(self, phases: Sequence[Phase]) -> None:
-        """All phases."""
+        """Runs all phases."""
         await self.workload.setup(self.context)
         self._ready()
         journal = Journal(self.folder.journal)
@@ -145,7 +145,7 @@ class Session:
         return events.generator(self._strikes)
 
     async def heal(self) -> None:
-        """End every fault that is active. On nodes that are gone nothing is left to end."""
+        """Ends every active fault. On lost nodes nothing is left to end."""
         if self.gone:
             return
         self.unhealed = await self.nemesis.heal_all()
@@ -176,7 +176,9 @@ class Session:
             self.environment.note(ground_truth=f"not read: {problem}")
 
     async def invoke(self, op: Op) -> Completion:
-        """The nemesis' ops: faults, the restart of everything before the final reads, and that of who leads."""
+        """Executes the nemesis' ops: faults, the restart of all servers before the final reads, and that of a
+        leader.
+        """
         if op.f == RESTART_LEADING:
             return await self._restart_leading(str(op.value["kind"]))
         if op.f != RESTART:
@@ -243,7 +245,7 @@ class Session:
             log.info("nemesis %s %s %s %s", op.type, op.f, op.value, op.error or "")
 
     def _lose(self, why: str) -> None:
-        """The nodes are gone: stop asking, and end what still waits for them."""
+        """Handles lost nodes: stops all queries, and ends the commands that still wait for them."""
         if self.stopping:
             return
         self.gone, self.stopping = why, True

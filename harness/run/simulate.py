@@ -59,7 +59,7 @@ def simulate(
     most: int = 10_000,
     until_s: float = float("inf"),
 ) -> list[Op]:
-    """The history that `source` gives when `complete` says what becomes of each op.
+    """The history that `source` gives if `complete` decides the completion of each op.
 
     Ends when the generator has ended and all ops have completed; or, for one that never ends, at `most` invocations or
     at `until_s` seconds (open ops stay open then). Deterministic. Raises GeneratorError when the generator breaks its
@@ -97,12 +97,12 @@ def simulate(
 
 
 def invocations(history: list[Op]) -> list[Op]:
-    """Only what was asked."""
+    """The invocations of a history."""
     return [op for op in history if op.type == INVOKE]
 
 
 class Twice(Generator):
-    """Asks its generator everything twice and raises GeneratorError where the answers differ."""
+    """Calls its generator twice each time, and raises GeneratorError if the answers differ."""
 
     __slots__ = ("gen",)
 

@@ -56,7 +56,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
-        """Run it here and now, in no time: while a thread works, this clock would jump past every deadline."""
+        """Runs it at once, in no time: while a thread works, this clock would jump past every deadline."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))

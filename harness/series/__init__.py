@@ -1,1 +1,1 @@
-"""Series of runs: each in a process of its own, on clusters that may be shared."""
+"""Series of runs: each in its own process, on clusters that may be shared."""

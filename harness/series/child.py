@@ -1,4 +1,4 @@
-"""One run in a process of its own: what it leaks, breaks or is killed by does not reach the series."""
+"""One run in its own process: its leaks, errors and death do not affect the series."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ChildRun:
     """The end of a run.
 
     code     its exit code (`results.verdict.Verdict.exit_code`, 64: usage, 69: not available here).
-    folder   None where it did not come so far.
+    folder   None if it ended before it had one.
     run_id   of its cluster; "": it had none.
-    problem  the last line that it printed, where it has no folder.
+    problem  the last line that it printed, if it has no folder.
     stopped  the signal that ended it before its time, or None.
     """
 
@@ -39,7 +39,8 @@ class ChildRun:
 
 
 def run_child(args: Sequence[str], store: Path) -> ChildRun:
-    """`harness run ARGS`, to its end. Never raises for what the run does; StoreError where its output cannot be kept.
+    """Runs `harness run ARGS` to its end. Never raises for failures of the run; StoreError if its output cannot be
+    kept.
 
     A stop signal goes on to the run, which heals, judges and removes its machines; the second one, too. Its own group
     of processes keeps a Ctrl-C of the terminal from reaching it twice.

@@ -15,8 +15,8 @@ from infra.machines import kept
 class SharedCluster:
     """The first run makes the cluster, the next ones use it, and the end of the `with` removes it.
 
-    A cluster on which something was found may carry that on, so only a run after which nothing is wrong leaves it to
-    the next one.
+    A fault in the state of a cluster may affect later runs, so only a run without any anomaly leaves it to the next
+    one.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class SharedCluster:
         self.remove()
 
     def options(self) -> Sequence[str]:
-        """For the next run."""
+        """The options for the next run."""
         return ["--reuse", self.run_id] if self.run_id else ["--keep"]
 
     def after(self, run: ChildRun, *, sound: bool) -> None:
-        """Keep the cluster of this run for the next one, or remove it."""
+        """Keeps the cluster of this run for the next one, or removes it."""
         self.run_id = run.run_id or self.run_id
         if not sound:
             self.remove()

@@ -18,7 +18,7 @@ _NAMED: Final = "examples"
 
 
 def shipped(path: Path) -> Path:
-    """The path itself if it exists, or names no example; else the example of the package, where it has one."""
+    """The path itself if it exists, or names no example; else the example of the package, if it has one."""
     if path.parts[:1] != (_NAMED,) or exists(path):
         return path
     found = _HERE.joinpath(*path.parts[1:])
