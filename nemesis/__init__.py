@@ -1,1 +1,1 @@
-"""The faults. Layer 4. A fault chooses targets and an injection; it does not know how a command reaches a node."""
+"""The faults. Layer 4. A fault chooses targets and an injection; it does not know the way of a command to a node."""

@@ -1,4 +1,4 @@
-"""Damaged files: what a disk, its controller or memory silently changed is found by the server at its next start.
+"""Damaged files: a disk, its controller or memory silently changed them, and the server finds them at its next start.
 
 The server is killed, bits of its files are flipped, or a file loses its end or is removed, and the server is started
 again at the heal. The files stay as they are.
@@ -59,7 +59,9 @@ class FlipOptions:
 
 
 class Damage(Kill):
-    """SIGKILL, files of the server changed while it is down; it is started again at the end, and the files stay so."""
+    """SIGKILL, then changes files of the server while it is down; it is started again at the end, and the files stay
+    so.
+    """
 
     def __init__(self, node: str, kind: str, others: bool, options: Any) -> None:
         """`kind`: of the server."""
@@ -76,7 +78,7 @@ class Damage(Kill):
 
     @abstractmethod
     def damage(self, server: Server) -> None:
-        """Change its files. Raises InfraError where there is nothing to change."""
+        """Changes its files. Raises InfraError if it has nothing to change."""
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         lease = super().inject(deployment, ttl_s)
@@ -91,7 +93,7 @@ class Damage(Kill):
 
 
 class Flipped(Damage):
-    """Bits are flipped."""
+    """Flips bits."""
 
     action: ClassVar[str] = "SIGKILL, bits flipped, restart"
 
@@ -106,7 +108,7 @@ class Flipped(Damage):
         self.flips = bits.flip_bits(server.node, server.data_dirs, choice)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The process is gone, and each byte reads back with its bit flipped."""
+        """Probes if the process is gone, and if each byte reads back with its bit flipped."""
         killed = super().seen(deployment)
         if not self.struck:
             return killed
@@ -115,7 +117,7 @@ class Flipped(Damage):
         return Evidence(killed.seen and flipped, "; ".join([killed.what, *map(str, self.flips)]))
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """The server's process is back. What it makes of the bits is its own affair."""
+        """Probes if the server's process is back. Its reaction to the bits is not judged here."""
         back = super().healed(deployment)
         return replace(back, what="; ".join([back.what, *(f"stays: {flip}" for flip in self.flips)]))
 
@@ -129,7 +131,7 @@ class FlipBits(Fault):
     default_target: ClassVar[str] = "one"
 
     def available(self, deployment: Deployment) -> str | None:
-        """Tries the script, and looks whether any server has such files."""
+        """Tries the script, and checks if any server has such files."""
         servers = [server for server in deployment.servers() if server.files]
         if not any(self.options.files(server) for server in servers):
             there = sorted({kind for server in servers for kind in server.files})
@@ -158,7 +160,7 @@ class CutOptions:
 
 
 class Cut(Damage):
-    """A file is cut off, or removed."""
+    """Cuts a file off, or removes it."""
 
     action: ClassVar[str] = "SIGKILL, a file cut off, restart"
     cut: bits.Cut | None = None
@@ -168,7 +170,7 @@ class Cut(Damage):
         self.cut = bits.cut_file(server.node, server.data_dirs, {kind: server.files[kind]}, self.options.loss)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The process is gone, and the file is as short as it was made."""
+        """Probes if the process is gone, and if the file still has its shortened length."""
         killed = super().seen(deployment)
         if not self.struck or self.cut is None:
             return killed
@@ -190,7 +192,7 @@ class CutFile(Fault):
         return next((why for node in deployment.nodes if (why := bits.why_not(node)) is not None), None)
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
-        """The servers that the target means; where it means nodes, those with the data, or the controllers there."""
+        """The servers that the target means; if it means nodes, those with the data, or the controllers there."""
         hit = {}
         for node in target.nodes:
             kinds = target_kinds(view, node, target if target.kind is not None else Target(target.nodes, DATA))

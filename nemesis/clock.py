@@ -1,12 +1,12 @@
 """Clock faults: the wall clocks of single servers step, drift, or alternate. Their monotonic clocks do not change.
 
-A server sees another time since libfaketime is preloaded into it, from its start (`ClockFault.prepare`). The offset is
-changed in a file of the node while the server runs (`infra.machines.primitives.clock`). A server that another fault
-starts again has the same clock, since it is started with the same launch.
+A server can see another time because libfaketime is preloaded into it, from its start (`ClockFault.prepare`). The
+offset is changed in a file of the node while the server runs (`infra.machines.primitives.clock`). A server that another
+fault starts again has the same clock, since it is started with the same launch.
 
 The probe starts a process on the node with the environment of the server, and compares its two clocks with those of the
-machine. It also looks whether the library is in the memory of the server's process. If the server has written to its
-log since the injection, the evidence says what time that log has.
+machine. It also checks if the library is in the memory of the server's process. If the server has written to its
+log since the injection, the evidence contains the time in that log.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ class MovedClock(ProcessInjection):
         return self._asked_of_all(deployment, self._seen_at)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """This strike's part of the offset is gone, and the servers see what is left: of other strikes, or nothing."""
+        """Probes if this strike's part of the offset is gone, and if the servers see the rest: of other strikes, or
+        none.
+        """
         return self._asked_of_all(deployment, self._healed_at)
 
     def _asked_of_all(self, deployment: Deployment, ask: Any) -> Evidence:
@@ -228,7 +230,7 @@ class DriftingClock(MovedClock):
         return moved, what, max(first.monotonic, last.monotonic)
 
     def _reading(self, server: Server, preload: Mapping[str, str]) -> tuple[clock.Reading, float]:
-        """And what of the offset is of other strikes (s): read when none of them has just stepped."""
+        """Returns a reading, and the offset of other strikes (s), taken when none of them has just stepped."""
         reading: clock.Reading
         others = 0.0
 
@@ -321,7 +323,7 @@ class ClockDrift(ClockFault):
 
 
 class ClockStrobe(ClockFault):
-    """The wall clock of a server jumps to and fro, as with two time sources that disagree."""
+    """The wall clock of a server jumps back and forth, as with two time sources that disagree."""
 
     name = "clock-strobe"
     summary = "alternates the wall clocks of servers between two offsets"
@@ -344,8 +346,8 @@ def folder_of(kind: str) -> str:
 
 
 def with_clock(launch: Launch, variables: Mapping[str, str]) -> Launch:
-    """The launch, with the clock's environment for the server alone: set by the last wrapper. What an earlier fault of
-    clocks has put there is kept, so a clock that one of them must read often is read often. A user's own preload stays.
+    """Adds the clock's environment to a launch, for the server alone: the last wrapper sets it. The environment of an
+    earlier clock fault is kept, so a clock that one fault must read often is read often. A user's own preload stays.
     """
     own = preload_of(launch) or {}
     wrapper = list(launch.wrapper)

@@ -1,8 +1,8 @@
 """Faults of disks: full, stalled, read-only, dead. Each acts on the file system of a node's data (`nemesis.volumes`).
 
-A strike ends as its option `end` says: the disk is well again and the servers never stopped (`free`); or the servers
-are killed, the file system is checked and mounted again, and they start (`kill`); or the node loses its power, with all
-that was not synced (`power`). A disk that is read-only or dead cannot become well under its servers.
+The option `end` decides the end of a strike: the disk works again and the servers never stopped (`free`); or the
+servers are killed, the file system is checked and mounted again, and they start (`kill`); or the node loses its power,
+with all that was not synced (`power`). A disk that is read-only or dead cannot recover under its servers.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class DiskTrouble(Injection):
     def effects(self) -> Sequence[Effect]:
         more: list[EffectKind] = []
         if self.end == "power" or self.fault.dead:
-            # What the servers write now, a disk that cannot be repaired under them does not keep.
+            # A disk that cannot be repaired under the servers does not keep their present writes.
             more = ["unsynced-lost"]
         elif self.end == "kill":
-            more = ["down"]  # at the end: without it, that they end would be a finding
+            more = ["down"]  # at the end: without it, their end would be a finding
         return [Effect(kind, self.node) for kind in (self.fault.impairs, *more)]
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
@@ -78,7 +78,7 @@ class DiskTrouble(Injection):
         hit = volume_of(deployment, self.node)
         if not eventually(lambda: volume.state(hit)["write"] == "ok", self.patience_s):
             return Evidence(False, _describe(volume.state(hit)))
-        # Who had no file open there was not killed: a name server, say.
+        # A server without an open file there was not killed: a name server, say.
         left = "" if self.end == "free" else missing(deployment, {self.node: dict.fromkeys(self.struck)})
         volume.mark([hit])
         return Evidence(not left, "; ".join(filter(None, [_describe(volume.state(hit)), left])))
@@ -89,7 +89,7 @@ class DiskFault(VolumeFault):
 
     inject: ClassVar[str]
     undo: ClassVar[str] = ""
-    """Commands of the volume's script. undo: where the strike ends with the servers running."""
+    """Commands of the volume's script. undo: if the strike ends with the servers running."""
     writes: ClassVar[Sequence[str]]
     """The expected results of a synced write while the strike lasts."""
     impairs: ClassVar[EffectKind] = "slow"
@@ -142,7 +142,7 @@ class StallOptions(VolumeOptions):
 
 
 class DiskStall(DiskFault):
-    """No write to the disk ends (fsfreeze); reads of what is not cached may wait as well."""
+    """No write to the disk ends (fsfreeze); reads of uncached data may wait as well."""
 
     name = "disk-stall"
     summary = "stalls the disk of a node's data: no write ends"

@@ -1,6 +1,6 @@
-"""Faults at a step of a protocol: what happens when one frame between two servers is late, lost, repeated, or the last.
+"""Faults at a step of a protocol: one frame between two servers is late, lost, repeated, or the last.
 
-A proxy (`infra.machines.primitives.frames`) stands on every node in the way of the link, from before the servers start.
+Every node has a proxy in the link (`infra.machines.primitives.frames`), from before the servers start.
 It counts the frames by code, and a strike sets the action for some of them.
 """
 
@@ -107,7 +107,7 @@ class AtFrame(Injection):
         return frames.arm(node, self.name, rule, then, ttl_s=ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The proxy did it to a frame."""
+        """Probes if the proxy has struck a frame."""
         node = deployment.node(self.node)
         hit = eventually(lambda: self._fired(frames.report(node)) > 0, self.options.wait)
         return Evidence(hit, self._describe(frames.report(node)))
@@ -150,7 +150,7 @@ class FrameFault(Fault):
     default_target: ClassVar[str] = "leader"
 
     def kinds_needed(self) -> Sequence[str]:
-        """The servers at the other end. Two links are no kind of server, but a port of one."""
+        """The servers at the other end. Two links name a port of a server, not a kind."""
         given: FrameOptions = self.options
         named = [] if given.link in (CLIENTS, REPLICATION, _SECOND_PORT) else [given.link]
         return [*named, *([given.kill] if given.kill else [])]
@@ -167,7 +167,7 @@ class FrameFault(Fault):
             return next(filter(None, pool.map(frames.unavailable, deployment.nodes)), None)
 
     def prepare(self, deployment: Deployment) -> None:
-        """A proxy on each node, and all connections of the link through it. Raises InfraError or ServersRun."""
+        """Starts a proxy on each node, with all connections of the link through it. Raises InfraError or ServersRun."""
 
         def one(node: Node) -> None:
             wanted = list(self._links(deployment, node))

@@ -15,7 +15,7 @@ Grudge = dict[str, list[str]]
 
 
 def bisect(nodes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Cut a list in two halves, the smaller one first.
+    """Cuts a list in two halves, the smaller one first.
 
     >>> bisect(["a", "b", "c", "d", "e"])
     (['a', 'b'], ['c', 'd', 'e'])
@@ -63,8 +63,8 @@ def majorities_ring(nodes: Sequence[str]) -> Grudge:
     builds such a graph by chance (`majorities-ring-stochastic`); a ring of wider windows does it exactly: the window
     is shorter than the ring, so that windows with different centres differ.
 
-    Three nodes cannot have it with two each: the links of a ring would work one way only. They get a line instead,
-    whose middle hears both ends. One or two nodes cannot have it at all: the grudge is empty.
+    With three nodes and two heard by each, the links of a ring would work one way only. So three nodes get a line,
+    whose middle hears both ends. For one or two nodes no such graph exists: the grudge is empty.
     """
     count = len(nodes)
     if count < 3:
@@ -80,7 +80,9 @@ def majorities_ring(nodes: Sequence[str]) -> Grudge:
 
 
 def invert(hears: Mapping[str, Sequence[str]], nodes: Sequence[str]) -> Grudge:
-    """From who is heard to who is dropped; `nodes` are all there are. Nodes that hear all are left out."""
+    """Converts the nodes that each node hears to those that it drops; `nodes`: all nodes. Nodes that hear all are left
+    out.
+    """
     grudge = {node: [peer for peer in nodes if peer not in set(heard)] for node, heard in hears.items()}
     return {node: dropped for node, dropped in grudge.items() if dropped}
 

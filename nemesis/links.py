@@ -1,4 +1,4 @@
-"""The links that packet faults act on: between which ends, in which direction, on which ports.
+"""The links that packet faults act on: their ends, direction, and ports.
 
 A link is directed: packets go from its sender to its receiver. One of them is a node that the strike hits, the other a
 peer. A peer may be the clients: the control program, from whose machine all clients come.
@@ -51,7 +51,7 @@ class PortOptions:
 
 @dataclass(frozen=True)
 class ClientOptions(PortOptions):
-    """Of a fault that acts on what clients send, and on nothing else."""
+    """The options of a fault that acts only on packets from clients."""
 
     direction: ClassVar[Direction] = "in"
     words: ClassVar[Sequence[str]] = (CLIENTS,)
@@ -60,8 +60,8 @@ class ClientOptions(PortOptions):
 
 @dataclass(frozen=True)
 class LinkOptions(PortOptions):
-    """The options that packet faults have. One with these acts on arrival, so it can act on what clients send, and not
-    on what they receive: no fault acts on the control program's machine.
+    """The options of packet faults that act on arrival. Such a fault can act on packets from clients, but not on
+    packets to them: no fault acts on the control program's machine.
     """
 
     peers: tuple[str, ...] = option(
@@ -96,7 +96,7 @@ class LinkOptions(PortOptions):
 
 @dataclass(frozen=True)
 class SenderLinkOptions(LinkOptions):
-    """Of a fault that acts where packets are sent: on what clients receive, and not on what they send."""
+    """The options of a fault that acts on the sender: on packets to clients, and not on packets from them."""
 
     direction: Direction = option(
         "out", "Packets that the target sends (out), that its peers send to it (in), or both.", metavar="in|out|both"
@@ -144,7 +144,7 @@ def _peers(view: ClusterView, node: str, words: Sequence[str], held: Mapping[str
 
 
 def ports(deployment: Deployment, port: str, nodes: Iterable[str]) -> tuple[int, ...]:
-    """The ports that an option means, of the servers of these nodes; empty: any. Raises InfraError where no server has
+    """The ports that an option means, of the servers of these nodes; empty: any. Raises InfraError if no server has
     such a port.
     """
     if port == ANY:

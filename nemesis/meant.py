@@ -1,4 +1,4 @@
-"""Whom a fault with an option `kind` means, and what two strikes at the same thing make of it."""
+"""The servers that a fault with an option `kind` means, and the claims that keep two strikes off the same thing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def kinds_meant(view: ClusterView, target: Target, kinds: Sequence[str]) -> Mapp
     """Node -> kinds of servers there: those of `kinds` or, without any, those that the target means.
 
     A kind that no server of the view has as its own is on every node: controllers may be inside name servers, and a
-    plan is checked before there is a cluster. Who is really there is asked at the injection (`servers_of`).
+    plan is checked before there is a cluster. The injection determines the real servers (`servers_of`).
     """
     known = view.kinds()
     found = {
@@ -54,13 +54,13 @@ class Claims:
         self._taken: set[object] = set()
 
     def take(self, things: Collection[object]) -> set[object]:
-        """Those that were free, and are taken now. Things are hashable."""
+        """Takes those that are free, and returns them. Things are hashable."""
         with self._lock:
             free = set(things) - self._taken
             self._taken |= free
             return free
 
     def release(self, things: Collection[object]) -> None:
-        """Fine for what is free already."""
+        """Releases things, also those that are free already."""
         with self._lock:
             self._taken -= set(things)

@@ -1,7 +1,7 @@
-"""Replicas that are taken out of their group, and new ones that take their place, while load goes on.
+"""Replicas that leave their group, and new ones that replace them, while load goes on.
 
-The operator stops a broker in an orderly way and has the controllers forget it, so its id is gone. At the heal a broker
-with an empty disk starts on the node: it applies for an id as a new member, and copies everything.
+The operator stops a broker in an orderly way and makes the controllers forget it, so its id is gone. At the heal a
+broker with an empty disk starts on the node: it applies for an id as a new member, and copies everything.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Removal(Kill):
         return server.node.lease(gone, [list(server.start_command())], ttl_s=ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The process is gone, no file is left, and the controllers have forgotten the member."""
+        """Probes if the process is gone, no file is left, and the controllers have forgotten the member."""
         gone = super().seen(deployment)
         if not self.struck:
             return gone

@@ -31,7 +31,7 @@ _TRIAL_S = 30
 
 @dataclass(frozen=True)
 class Way:
-    """A link to measure. port: the source port of what is sent, 0: any."""
+    """A link to measure. port: the source port of the packets, 0: any."""
 
     source: End
     target: End
@@ -42,7 +42,7 @@ Measure = Callable[[Way], Any]
 
 
 class OnLinks(Injection):
-    """A packet fault on one node: what comes from, or goes to, `others` (nodes, or `CLIENTS`)."""
+    """A packet fault on one node: on packets from, or to, `others` (nodes, or `CLIENTS`)."""
 
     patience_s: float = 5.0
     """The time that a healed fault may take to disappear."""
@@ -90,7 +90,7 @@ class OnLinks(Injection):
         return lease
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The fault's own probe on each link sees the effect, and packets were counted meanwhile."""
+        """Probes each link for the effect, and checks that packets were counted meanwhile."""
         if self.held is None:
             return Evidence(False, self._refused)
         node = deployment.node(self.node)
@@ -127,7 +127,7 @@ class OnLinks(Injection):
 
 
 def _end(deployment: Deployment, other: str, node: Node) -> End:
-    """The other end of a node's link. Raises InfraError where it is the control program, at an unknown address."""
+    """The other end of a node's link. Raises InfraError if it is the control program, at an unknown address."""
     if other != CLIENTS:
         return End(deployment.node(other))
     address = control_address(node)

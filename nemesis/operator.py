@@ -26,7 +26,7 @@ _ASK_S = 5.0
 
 
 class Loss(Kill):
-    """SIGKILL, and with `wipe` all data of the servers is removed; they are started again at the end."""
+    """SIGKILL, and with `wipe` the removal of all data of the servers; they are started again at the end."""
 
     def __init__(self, node: str, kinds: Sequence[str], others: bool, wipe: bool) -> None:
         super().__init__(node, kinds, others)
@@ -62,7 +62,7 @@ class Loss(Kill):
         return server.node.lease(lost, [list(server.start_command())], ttl_s=ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The processes are gone and, with `wipe`, there was data, and none is left."""
+        """Probes if the processes are gone and, with `wipe`, if data existed and none is left."""
         killed = super().seen(deployment)
         if not self.struck or not self.wipe:
             return killed
@@ -78,7 +78,7 @@ class Losses(Fault):
     @property
     @abstractmethod
     def kinds(self) -> Sequence[str]:
-        """The kinds of servers that are meant; empty: those that the target means."""
+        """The kinds of servers to strike; empty: those that the target means."""
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class LossOfKind(Losses):
 
 
 class NamesrvLoss(LossOfKind):
-    """All name servers."""
+    """The loss of all name servers."""
 
     name = "namesrv-loss"
     summary = "kills all name servers and starts them again, with their disks or with empty ones"
@@ -147,7 +147,7 @@ class NamesrvLoss(LossOfKind):
 
 
 class ControllerLoss(LossOfKind):
-    """All controllers. Where they are inside name servers, these die."""
+    """The loss of all controllers. If they are inside name servers, these die."""
 
     name = "controller-loss"
     summary = "kills all controllers and starts them again, with their disks or with empty ones"
@@ -186,7 +186,7 @@ class Change(Injection):
     def __init__(self, node: str, kind: str, settings: Mapping[str, str]) -> None:
         self.node, self.kind, self.settings = node, kind, settings
         self.before: dict[str, str] = {}
-        """The values that were changed, and are to come back."""
+        """The former values of the changed settings, to restore."""
         self._idle = ""
 
     @property
@@ -286,7 +286,7 @@ class ConfigChange(Fault):
         return [self.options.kind] if self.options.kind else []
 
     def available(self, deployment: Deployment) -> str | None:
-        """Tries what the change runs on a node, and makes the command without running it."""
+        """Tries the program that a change needs on a node, and makes the command without running it."""
         kind = self.options.kind
         if kind and (why := missing_kind(deployment, [kind])):
             return why

@@ -1,7 +1,7 @@
 """Links that fail in part: one way only, late, with losses, copies, a changed order, or little bandwidth.
 
-Each fault acts on chosen links (`nemesis.links`). Where packets arrive they are dropped or delayed; where they are sent
-they are copied, or wait for their turn. Numbered datagrams and round trips over each link show the effect.
+Each fault acts on chosen links (`nemesis.links`). The receiver drops or delays packets; the sender
+copies them, or queues them. Numbered datagrams and round trips over each link show the effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OneWayCut(PacketNemesis):
         return Drop(selection)
 
     def probe(self, way: Way) -> tuple[Burst, Burst]:
-        """This way, and back."""
+        """Measures both directions: this way, and back."""
         return (
             burst(way.source, way.target, 5, gap_s=0.01, port=way.port),
             burst(way.target, way.source, 5, gap_s=0.01, port=way.port),
@@ -54,8 +54,8 @@ class OneWayCut(PacketNemesis):
 class CutClients(OneWayCut):
     """Clients do not reach the target nodes; the nodes reach each other.
 
-    What comes from the control program's machine is dropped, but not its SSH connection. So the run's own view of the
-    servers on these nodes ends as well: they are `silent` in it.
+    Packets from the control program's machine are dropped, except its SSH connection. So the run's own observation of
+    the servers on these nodes ends as well: they are `silent` in it.
     """
 
     name = "cut-clients"
@@ -63,7 +63,7 @@ class CutClients(OneWayCut):
     Options: ClassVar[type] = ClientOptions
 
     def also(self, deployment: Deployment, node: str) -> list[Evidence]:
-        """No service there takes a connection from here, and SSH works."""
+        """Probes that no service there takes a connection from here, and that SSH works."""
         if self.options.port.isdigit():
             numbers: Sequence[int] = [int(self.options.port)]
         else:
@@ -112,7 +112,7 @@ class PacketDelay(PacketNemesis):
         return Delay(selection, delay_s=self.options.by, jitter_s=self.options.jitter)
 
     def probe(self, way: Way) -> float | None:
-        """Round trip in ms."""
+        """The round trip in ms."""
         longest = self.options.by + self.options.jitter
         count = max(3, min(9, int(3 / longest)))
         return round_trip_ms(way.source, way.target, count, port=way.port, timeout_s=2 + longest)
@@ -134,7 +134,7 @@ def _percent(default: float, what: str, high: float) -> Any:
 
 
 def _count(percent: float) -> int:
-    """Datagrams of which some 20 are in the share."""
+    """The number of datagrams of which some 20 are in the share."""
     return round(min(4000, max(200, 2000 / percent)))
 
 
@@ -245,7 +245,7 @@ class Bandwidth(PacketNemesis):
         return self._sent(way, 0.0)
 
     def probe(self, way: Way) -> Burst:
-        """At one and a half times the rate, so that the queue is always filled and seldom full."""
+        """Sends at one and a half times the rate, so that the queue is always filled and seldom full."""
         return self._sent(way, (_PAYLOAD + _FRAME) * 8 / (1.5 * bits_per_second(self.options.rate)))
 
     def judge(self, before: Burst, now: Burst) -> Evidence:
@@ -254,7 +254,7 @@ class Bandwidth(PacketNemesis):
         return Evidence(seen, f"{_rate(now) / 1e6:.2f} Mbit/s, {_rate(before) / 1e6:.0f} Mbit/s before")
 
     def _sent(self, way: Way, gap_s: float) -> Burst:
-        """Half a second of the rate."""
+        """Sends half a second of the rate."""
         count = round(bits_per_second(self.options.rate) / 2 / 8 / (_PAYLOAD + _FRAME))
         return burst(
             way.source,
@@ -268,5 +268,5 @@ class Bandwidth(PacketNemesis):
 
 
 def _rate(found: Burst) -> float:
-    """On the wire, bits per second."""
+    """The rate on the wire, in bits per second."""
     return found.bits_per_second * (_PAYLOAD + _FRAME) / _PAYLOAD

@@ -25,7 +25,7 @@ from results.strikes import Effect
 
 @dataclass
 class Cut(Injection):
-    """A node drops what comes from its `peers`."""
+    """A node that drops packets from its `peers`."""
 
     node: str
     peers: Sequence[str]
@@ -54,7 +54,7 @@ class Cut(Injection):
         return lease
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """Every dropped peer sends a datagram, and the node's drop counter for that peer has gone up after it."""
+        """Lets every dropped peer send a datagram, and probes if the node's drop counter for that peer rises."""
         node = deployment.node(self.node)
         peers = {name: deployment.node(name) for name in self.peers}
         before = network.dropped(node)
@@ -78,7 +78,7 @@ class Cut(Injection):
         return Evidence(seen, f"packets dropped since the probes: {counted}{tail}")
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """The tables that this strike made are gone; those of an overlapping one are its own affair."""
+        """Probes if the tables of this strike are gone; those of an overlapping strike do not count."""
         node = deployment.node(self.node)
         gone = eventually(lambda: not self.tables.intersection(network.own_tables(node)), self.patience_s)
         left = ", ".join(sorted(self.tables))
@@ -92,7 +92,7 @@ class Partition(Fault):
 
     @abstractmethod
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
-        """Node -> whose packets it drops. Raises NoTarget."""
+        """Returns node -> the nodes whose packets it drops. Raises NoTarget."""
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         held = self.grudge(view, target, rng)
@@ -111,7 +111,7 @@ class Partition(Fault):
 
 
 class PartitionRandomNode(Partition):
-    """The nodes hit (by default: a single one) against the rest."""
+    """Separates the nodes hit (by default: a single one) from the rest."""
 
     name = "partition-random-node"
     summary = "isolates one random node"
@@ -131,7 +131,7 @@ class PartitionHalves(Partition):
 
 
 class PartitionMajoritiesRing(Partition):
-    """Every node hears a majority, and no two the same one; the ring's order is random (the target has no say)."""
+    """Every node hears a majority, and no two the same one; the ring's order is random (the target has no effect)."""
 
     name = "partition-majorities-ring"
     summary = "every node hears a majority, and no two nodes hear the same one"
@@ -166,7 +166,7 @@ class PartitionLeaderMinority(Partition):
 
     The follower is chosen so that of each kind of server most are on the other side, if possible the one that leads its
     kind too (the controllers' leader), so that they can elect another master; a follower that is in sync comes first,
-    so that the cut-off side believes longest that it is well.
+    so that the cut-off side works longest as if nothing had happened.
     """
 
     name = "partition-leader-minority"
@@ -174,7 +174,7 @@ class PartitionLeaderMinority(Partition):
     default_target: ClassVar[str] = "leader"
 
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
-        """Raises NoTarget where every choice would leave the other side without a majority."""
+        """Raises NoTarget if every choice would leave the other side without a majority."""
         leader = target.nodes[0]
         followers = [node for node in view.group_of(leader) if node != leader]
         rng.shuffle(followers)

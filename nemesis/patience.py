@@ -10,7 +10,7 @@ _LONGEST_PAUSE_S = 0.5
 
 
 def eventually(done: Callable[[], bool], patience_s: float) -> bool:
-    """Ask until `done()` is true or `patience_s` seconds have passed; asks at least once, ever more slowly."""
+    """Calls `done` until it is true or `patience_s` seconds have passed; at least once, with growing pauses."""
     deadline = time.monotonic() + patience_s
     pause = _PAUSE_S
     while not done():

@@ -1,4 +1,4 @@
-"""Power failures: machines stop at one instant, and what they had not synced to their disks is gone.
+"""Power failures: machines stop at one instant, and data that they had not synced to their disks is gone.
 
 The sequence: all servers of all nodes hit are stopped, the file systems of their data are cut off from their disks
 (ext4's shutdown, without a flush of the journal), the servers are killed, the file systems are mounted again. No peer
@@ -98,7 +98,7 @@ class PowerCut(Injection):
         return Evidence(not wrong and cycle.killed == count and not cycle.told, what)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Each server has a new process, and the disks are ready for the next failure."""
+        """Probes if each server has a new process, and prepares the disks for the next failure."""
         left = missing(deployment, self.struck)
         volume.mark([volume_of(deployment, name) for name in self.struck])
         return Evidence(not left, f"servers of {', '.join(self.struck)}: {left or 'all run'}")

@@ -52,17 +52,17 @@ class ProcessInjection(Injection):
         return [Effect("down", self.node, tuple(self.kinds))]
 
     def describe(self, labels: Mapping[str, str]) -> str:
-        """The node, and behind one whose data server is not hit the kinds that are."""
+        """The node; if its data server is not hit, followed by the kinds that are."""
         return labelled(self.node, labels) + (f" [{' '.join(self.kinds)}]" if self._others else "")
 
     def running(self, deployment: Deployment) -> Mapping[str, tuple[Server, ProcessId]]:
-        """Of the servers meant, those that run."""
+        """The running ones of its servers."""
         servers = {kind: deployment.server(self.node, kind) for kind in self.kinds}
         found = {kind: (server, server.process()) for kind, server in servers.items()}
         return {kind: (server, running) for kind, (server, running) in found.items() if running is not None}
 
     def missing(self, deployment: Deployment, states: Collection[str]) -> Mapping[str, ProcessId]:
-        """Of the processes acted on, those that come into none of these states in time."""
+        """The struck processes that do not reach one of these states in time."""
         node, left = deployment.node(self.node), dict(self.struck)
 
         def all_there() -> bool:
@@ -105,7 +105,7 @@ class Kill(ProcessInjection):
         return Evidence(not left, "; ".join(found))
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """For each server another process than the one that was killed runs."""
+        """Probes if each server has another process than the killed one."""
         found: dict[str, ProcessId] = {}
 
         def returned() -> bool:
@@ -131,7 +131,7 @@ class ColdKill(Kill):
 
     action: ClassVar[str] = "SIGKILL, file cache dropped, restart"
     left_bytes: int = 1 << 20
-    """As much of the data may still be cached afterwards: what other processes hold open cannot be dropped."""
+    """So many bytes may still be cached afterwards: data that other processes hold open cannot be dropped."""
     cached: int = 0
     """Bytes of the data that were cached before."""
 
@@ -157,7 +157,7 @@ class ColdKill(Kill):
         return Evidence(killed.seen and left <= self.left_bytes, what)
 
     def _dirs(self, deployment: Deployment) -> list[str]:
-        """The data of the servers that were killed: what others on the node have mapped stays cached."""
+        """The data of the killed servers: files that others on the node have mapped stay cached."""
         dirs = (place for kind in self.struck for place in deployment.server(self.node, kind).data_dirs)
         return list(dict.fromkeys(dirs))
 
@@ -193,7 +193,7 @@ class Stop(ProcessInjection):
         return Evidence(not left, "; ".join(found))
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """No process is stopped: it runs, or it is gone (an overlapping fault killed it)."""
+        """Probes if no process is stopped: it runs, or it is gone (an overlapping fault killed it)."""
         node = deployment.node(self.node)
         state: dict[str, str] = {}
 
@@ -213,7 +213,7 @@ class ProcessFault(Fault):
     """The base of all process faults: it chooses the servers to strike on each node."""
 
     injection: ClassVar[type[ProcessInjection]]
-    """Of a fault without options; one that has some overrides `place`."""
+    """The injection of a fault without options; a fault with options overrides `place`."""
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         """Returns a place for each node: all of its servers, or just the one that has the role."""
@@ -240,7 +240,7 @@ class KillRandomProcesses(ProcessFault):
 class CrashRandomNodes(ProcessFault):
     """SIGKILL, and the node's data leaves its file cache; the server is started again at the end.
 
-    What was written survives all the same, synced or not: the kernel writes dirty pages back before it drops them.
+    All written data survives, synced or not: the kernel writes dirty pages back before it drops them.
     It is a restart with a cold cache, not a loss of power.
     """
 
@@ -268,7 +268,7 @@ class Leases:
         return bool(self._held)
 
     def take(self, inject: Callable[[], Lease | None]) -> None:
-        """One more, if there is one. Where it fails, those that are held are healed, and what it raised is raised."""
+        """Takes one more, if `inject` returns one. If that fails, heals all held ones, and raises the same error."""
         try:
             lease = inject()
         except BaseException:
@@ -278,7 +278,9 @@ class Leases:
             self._held.append(lease)
 
     def heal(self, timeout_s: float = 30) -> None:
-        """All of them, in the order in which they were taken, even if one fails. Raises InfraError for the first."""
+        """Heals all of them, in the order in which they were taken, even if one fails. Raises InfraError for the
+        first.
+        """
         deadline = time.monotonic() + timeout_s
         problems: list[InfraError] = []
         for lease in self._held:

@@ -82,13 +82,13 @@ class Replacement(Kill):
         return lease
 
     def _fail(self, server: Server, running: ProcessId, move: Move) -> list[list[str]]:
-        """The network first: peers of a machine that fails hear nothing of it."""
+        """Cuts the network first: peers of a failing machine get no notice."""
         lost = [] if self.keep_data else [folders.empty_argv(server.data_dirs)]
         return [move.argv(), process.kill_argv(running), *lost]
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The process is gone, another node reaches the new address and not the old one, and the data is as it must
-        be.
+        """Probes if the process is gone, if another node reaches the new address and not the old one, and if the data
+        is as expected.
         """
         if self.move is None:
             return Evidence(False, self._idle)
@@ -108,14 +108,14 @@ class Replacement(Kill):
         )
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Another process runs. The address is not what it was, and stays."""
+        """Probes if another process runs. The new address stays."""
         found = super().healed(deployment)
         return Evidence(found.seen, f"{found.what}; the address is {deployment.node(self.node).address}")
 
 
 class ReplaceNode(Fault):
-    """One of the target's nodes. Only those can be replaced that hold nothing but the server with the data: all others
-    are in the configuration of their peers.
+    """Replaces one of the target's nodes. Only a node without any server but the data server can be replaced: peers
+    have the addresses of all others in their configuration.
     """
 
     name = "replace-node"

@@ -66,7 +66,7 @@ class Turn:
     """The restart of one server. before: its process; ended_s: how long that took to end.
 
     after    the process that was seen afterwards. answered_s: time from the end to its answer. version: as it reports.
-    problem  what went wrong; empty: nothing.
+    problem  the failure; empty: none.
     """
 
     server: Server
@@ -94,20 +94,20 @@ class Roll(Lease):
         self.steps, self._options = steps, options
         self.turns: list[Turn] = []
         self.back: list[Turn] = []
-        """On the way back, after the heal has come."""
+        """The restarts on the way back, after the heal."""
         self.skipped: list[str] = []
-        """Servers that had no turn, and why."""
+        """Servers that had no turn, and the reason."""
         self.first = Event()
         self._ended = Event()
         self._halt = Event()
         self._held: list[Lease] = []
-        """Of servers that are down."""
+        """The leases of servers that are down."""
         self._deadline = time.monotonic() + ttl_s
         # As a daemon, it keeps no program alive that has ended in another way than by a heal.
         self._thread = Thread(target=self._roll, name="roll", daemon=True)
 
     def start(self, within_s: float) -> bool:
-        """Begin, and wait until the first server is down; whether there was any to stop."""
+        """Begins, and waits until the first server is down. Returns whether any server was there to stop."""
         self._thread.start()
         deadline = time.monotonic() + within_s
         while not self.first.wait(_POLL_S) and not self._ended.is_set() and time.monotonic() < deadline:
@@ -115,7 +115,7 @@ class Roll(Lease):
         return self.first.is_set() or not self._ended.is_set()
 
     def heal(self, timeout_s: float = 30) -> None:
-        """No further server is stopped, and the one that is down is started. Raises InfraError while that goes on."""
+        """Stops no further server, and starts the one that is down. Raises InfraError while that goes on."""
         deadline = time.monotonic() + timeout_s
         self._halt.set()
         self._thread.join(timeout_s)
@@ -148,7 +148,7 @@ class Roll(Lease):
         self._await_answer(turn, version, self._options.limit)
 
     def restart(self, server: Server, running: ProcessId, noted: list[Turn], down_s: float) -> Turn:
-        """Stop a server, and start it after a while, or at the heal; `noted` when it is down."""
+        """Stops a server, and starts it after a while, or at the heal; calls `noted` once it is down."""
         began = time.monotonic()
         lease = process.end_and_restart(server.node, running, _GRACE_S, server.start_command(), ttl_s=down_s + _SLACK_S)
         turn = Turn(server, running, time.monotonic() - began)
@@ -161,7 +161,7 @@ class Roll(Lease):
         return turn
 
     def _await_answer(self, turn: Turn, version: str | None, limit_s: float) -> None:
-        """Until the server answers (as the version that it should be), the limit has passed, or the heal has come."""
+        """Waits until the server answers (with the expected version), the limit has passed, or the heal has come."""
         began = time.monotonic()
         while True:
             turn.after = turn.server.process() or turn.after
@@ -180,7 +180,7 @@ class Roll(Lease):
 
 
 class Rolling(Injection):
-    """Servers of several nodes, one after another. It stands at the first node, and names all."""
+    """Servers of several nodes, one after another. Its place is the first node; it names all."""
 
     first_s: float = 15.0
     """The time that the injection waits until the first server is down."""
@@ -199,7 +199,7 @@ class Rolling(Injection):
 
     @property
     def effects(self) -> Sequence[Effect]:
-        """Each of them is down for a while; which one when, is not known before."""
+        """The effects: each server is down for a while, at a time that is not known before."""
         met = self.servers if self.roll is None else [(s.node.name, s.kind) for s, _ in self.roll.steps]
         kinds = {node: tuple(dict.fromkeys(kind for at, kind in met if at == node)) for node, _ in met}
         return [Effect("down", node, of) for node, of in kinds.items()]
@@ -220,7 +220,7 @@ class Rolling(Injection):
         return Roll([(server, None) for server in servers], self.options, ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The first server's process is gone. (The others follow; the heal reports them.)"""
+        """Probes if the first server's process is gone. (The others follow; the heal reports them.)"""
         assert self.roll is not None
         self.roll.first.wait(self.first_s)
         if not self.roll.turns:
@@ -230,7 +230,7 @@ class Rolling(Injection):
         return Evidence(gone, f"1 of {len(self.roll.steps)}: {first}")
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Of each server that was stopped another process runs, or has been seen since."""
+        """Probes if each stopped server has another process, or had one since."""
         assert self.roll is not None
         turns, down = self.roll.turns, [*self.roll.turns, *self.roll.back]
 
@@ -244,7 +244,7 @@ class Rolling(Injection):
         return Evidence(back, "; ".join(lines))
 
     def _servers(self, deployment: Deployment) -> list[Server]:
-        """Each of them once: a controller may be inside a name server."""
+        """Each server once: a controller may be inside a name server."""
         found = (server for node, kind in self.servers for server in servers_of(deployment, node, [kind]))
         return list(dict.fromkeys(found))
 
@@ -339,7 +339,7 @@ class RollingRestart(Fault):
         return missing_kind(deployment, self.options.kind)
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
-        """Kind after kind in the order of their start, as upgrades are done; of each, node after node."""
+        """Returns the servers kind by kind in the order of their start, as in upgrades; of each kind node by node."""
         meant = kinds_meant(view, target, self.options.kind)
         nodes = self._ordered(view, list(meant), rng)
         kinds = self.options.kind or view.kinds()

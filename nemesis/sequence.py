@@ -37,7 +37,7 @@ class PausedKill(Kill):
         super().__init__(node, [kind])
         self.slaves, self.pause_s = slaves, pause_s
         self.paused: list[str] = []
-        """Those that were seen to stand still."""
+        """The slaves that were seen to stand still."""
         self.paused_s = 0.0
 
     @property
@@ -51,7 +51,7 @@ class PausedKill(Kill):
         return [*super().effects, *slow]
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        """The slaves are held by leases of their own that last little longer than this needs: should we die in the
+        """Holds the slaves by their own leases, which last little longer than this needs: if the harness dies in the
         middle, they continue.
         """
         began = time.monotonic()
@@ -80,7 +80,7 @@ class PausedKill(Kill):
         return running is not None and process.process_state(deployment.node(slave), running) == STOPPED
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The master is gone, and all slaves were seen to stand still before."""
+        """Probes if the master is gone, and if all slaves were seen to stand still before."""
         killed = super().seen(deployment)
         what = f"{', '.join(self.paused) or 'no slave'} stopped for {self.paused_s:.1f} s; {killed.what}"
         return Evidence(killed.seen and set(self.paused) == set(self.slaves), what)
@@ -90,8 +90,8 @@ class PauseSlavesKillMaster(Fault):
     """All slaves stop (SIGSTOP); a second later their master is killed; then the slaves continue. The master is started
     again at the heal.
 
-    What the master acknowledged in that second is on no slave. A master that waits for its slaves acknowledged
-    nothing, so nothing may be lost; one that does not loses it.
+    Sends that the master acknowledged in that second are on no slave. A master that waits for its slaves acknowledged
+    nothing, so nothing may be lost; one that does not wait loses them.
     """
 
     name = "pause-slaves-kill-master"
@@ -100,7 +100,7 @@ class PauseSlavesKillMaster(Fault):
     default_target: ClassVar[str] = "leader"
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
-        """Only the master's node is a place of this strike; what is done there names those who are stopped for it."""
+        """Only the master's node is a place of this strike; its injection names the slaves that are stopped."""
         master = target.nodes[0]
         slaves = {node: view.main[node] for node in view.group_of(master) if node != master and node in view.main}
         if master not in view.main or not slaves:

@@ -49,7 +49,7 @@ class SlowOptions(VolumeOptions):
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """Name -> limit (a second), of those that are given."""
+        """Name -> limit (a second), of the given ones."""
         found = {name: getattr(self, name) for name in ("write_iops", "write_rate", "read_iops", "read_rate")}
         return {name: limit for name, limit in found.items() if limit}
 
@@ -57,7 +57,7 @@ class SlowOptions(VolumeOptions):
 class SlowDisk(Injection):
     """One node's disk.
 
-    before  how fast it was. already: whether another strike had made it slow.
+    before  its former speed. already: whether another strike had made it slow.
     """
 
     patience_s: float = 5.0
@@ -92,7 +92,7 @@ class SlowDisk(Injection):
         return volume.slow_down(hit, found.device, self.limits, ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """A process of our own, among the servers, gets no more than the limits say, and less than before."""
+        """Probes if a process among the servers gets no more than the limits, and less than before."""
         if self.already:
             return Evidence(False, "the disk was slow already")
         found = volume.speeds(volume_of(deployment, self.node), self.limits)
@@ -113,7 +113,7 @@ class SlowDisk(Injection):
         return f"{what} in {now.seconds:.2f} s, limit {_amount(name, self.limits[name])}; before in {was}"
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """No limit is left, and a synced write ends."""
+        """Probes if no limit is left, and if a synced write ends."""
         if self.already:
             return Evidence(True, "it belongs to another strike")
         hit = volume_of(deployment, self.node)
@@ -125,7 +125,7 @@ class SlowDisk(Injection):
 
 
 class DiskSlow(VolumeFault):
-    """The disk of a node's data takes little a second: an old, worn, or shared one. A role means its node."""
+    """The disk of a node's data is slow, like an old, worn, or shared one. A role means its node."""
 
     name = "disk-slow"
     summary = "limits the accesses and the bytes that the disk of a node's data takes a second"
@@ -153,7 +153,7 @@ class DiskSlow(VolumeFault):
 
 
 def _rate(speed: Speed | None) -> float:
-    """Accesses or bytes a second; 0 for what was not measured."""
+    """Accesses or bytes a second; 0 if not measured."""
     return 0.0 if speed is None else speed.done / max(speed.seconds, 1e-6)
 
 

@@ -103,7 +103,7 @@ class GroupInjection(ProcessInjection):
         """Probes if the limit shows. The processes are in the group."""
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """The group is gone: the kernel removes none that has processes, so they are back."""
+        """Probes if the group is gone: the kernel removes none that has processes, so they are back."""
         if self.group is None:
             return Evidence(True, "no control group was made")
         host, group = deployment.cluster.host(self.node), self.group
@@ -129,8 +129,8 @@ class Slowed(GroupInjection):
         return dict.fromkeys(self.kinds, f"{self.limit} % of one processor")
 
     def look(self, deployment: Deployment, host: NodeHost, group: Group) -> Evidence:
-        """The scheduler has throttled the group. If the servers need too little for that, a process of our own in the
-        group asks for all of a processor.
+        """Probes if the scheduler has throttled the group. If the servers need too little for that, a process of the
+        probe in the group uses all of a processor.
         """
         before = control_groups.counters(host, group)
         time.sleep(_LOOK_S)
@@ -149,7 +149,7 @@ class Slowed(GroupInjection):
 
 
 class Squeezed(GroupInjection):
-    """The servers find little memory for the page cache, and their files' pages that were cached are dropped."""
+    """The servers get little memory for the page cache, and the cached pages of their files are dropped."""
 
     controller: ClassVar[Controller] = "memory"
     cached: int = 0
@@ -175,8 +175,8 @@ class Squeezed(GroupInjection):
         return lease
 
     def look(self, deployment: Deployment, host: NodeHost, group: Group) -> Evidence:
-        """A process of our own in the group reads a file of twice the limit: less than the limit stays cached, and the
-        kernel counts that the limit was reached.
+        """Lets a process in the group read a file of twice the limit, and probes if less than the limit stays cached
+        and the kernel counts that the limit was reached.
         """
         cached = page_cache.cached_bytes(deployment.node(self.node), self._dirs(deployment))
         stayed = control_groups.read_through(host, group, 2 * self.limit)
@@ -195,7 +195,7 @@ class Squeezed(GroupInjection):
 
 
 class Paused(ProcessInjection):
-    """The servers stop and go on, again and again."""
+    """The servers stop and continue, again and again."""
 
     def __init__(
         self, node: str, kinds: Sequence[str], others: bool, lengths: Mapping[str, Sequence[tuple[float, float]]]
@@ -234,7 +234,7 @@ class Paused(ProcessInjection):
         return made.lease
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """Each process is seen in state T now, or a pause is over in which all of its threads were."""
+        """Probes if each process is in state T now, or had a pause in which all of its threads were."""
         if not self.struck:
             return Evidence(False, "no server was running, so none was paused")
         node = deployment.node(self.node)
@@ -256,7 +256,7 @@ class Paused(ProcessInjection):
         return f"{named(kind, self.struck[kind])}: {counted}"
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """No process is stopped: it runs, or it is gone."""
+        """Probes if no process is stopped: it runs, or it is gone."""
         node = deployment.node(self.node)
         stopped: list[str] = []
 
@@ -303,7 +303,7 @@ class SlowNode(GroupFault):
 
 
 class MemorySqueeze(GroupFault):
-    """The servers of a node get no more memory than a little: reads come from the disk, and writers wait for it."""
+    """The servers of a node get only little memory: reads come from the disk, and writers wait for it."""
 
     name = "memory-squeeze"
     summary = "limits the memory of servers, the page cache of their files included"

@@ -1,7 +1,7 @@
 """A whole group is down at once and comes back one server after another, in a given order.
 
-Who returns first decides alone what was true before: in a group of replicas that is a matter of luck, or of the order
-in which an operator starts the machines after a power cut.
+The first server to return alone decides the state of a group of replicas. Its choice is a matter of luck, or of the
+order in which an operator starts the machines after a power cut.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class InTurn(Lease):
     def __init__(self, held: Sequence[Lease], pause_s: float) -> None:
         self._held, self._pause_s = list(held), pause_s
         self.started: list[float] = []
-        """When each of them was healed (s, monotonic)."""
+        """The times at which they were healed (s, monotonic)."""
 
     def heal(self, timeout_s: float = 30) -> None:
-        """One after another, all even if one fails; `timeout_s` is for each. Raises InfraError for the first."""
+        """Heals one after another, all even if one fails; `timeout_s` is for each. Raises InfraError for the first."""
         problems: list[InfraError] = []
         left: list[Lease] = []
         for place, lease in enumerate(self._held):
@@ -78,7 +78,7 @@ class InTurn(Lease):
 
 
 class Together(Injection):
-    """The servers of several nodes are killed at once. It stands at the node that returns first."""
+    """The servers of several nodes are killed at once. Its place is the node that returns first."""
 
     def __init__(self, kills: Sequence[Kill], pause_s: float) -> None:
         """`kills`: of each node, in the order of their return."""
@@ -134,7 +134,7 @@ class Together(Injection):
 
 
 class RestartGroup(Fault):
-    """All servers of the target at once; each gets its lease from its own node."""
+    """Kills all servers of the target at once; each has a lease on its own node."""
 
     name = "restart-group"
     summary = "kills servers of several nodes at once (SIGKILL) and starts them again one after another"

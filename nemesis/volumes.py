@@ -1,4 +1,4 @@
-"""Volumes for faults of power and of disks: each node's data on a file system of its own, made before servers start."""
+"""Volumes for faults of power and of disks: each node's data has its own file system, made before servers start."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class VolumeOptions:
 
 
 def volume_of(deployment: Deployment, node: str) -> Volume:
-    """The volume of a node's data. Raises InfraError where the node's host is not to be had."""
+    """The volume of a node's data. Raises InfraError if the node's host is not available."""
     return Volume(node, deployment.cluster.host(node), DATA)
 
 
 class VolumeFault(Fault):
-    """A fault that needs volumes: it is not available where they cannot be, and makes them before servers start."""
+    """A fault that needs volumes: it makes them before servers start, and is not available on hosts without them."""
 
     @property
     def data(self) -> Data | None:
@@ -48,8 +48,8 @@ class VolumeFault(Fault):
         return next((why for why in found if why is not None), None)
 
     def prepare(self, deployment: Deployment) -> None:
-        """Idempotent: several faults of a plan share the volumes; the first one's size counts, and the last mode of the
-        journal that one of them needs. Raises InfraError, and ServersRun where servers run on other volumes.
+        """Makes the volumes. Idempotent: several faults of a plan share them; the first one's size counts, and the last
+        mode of the journal that one of them needs. Raises InfraError, and ServersRun if servers run on other volumes.
         """
 
         def one(name: str) -> None:
@@ -67,13 +67,13 @@ class VolumeFault(Fault):
 
 
 def running(deployment: Deployment, node: str) -> dict[str, ProcessId]:
-    """Kind of server -> its process, of those that run on a node."""
+    """Kind of server -> its process, of the servers that run on a node."""
     found = ((server.kind, server.process()) for server in deployment.servers(node))
     return {kind: process for kind, process in found if process is not None}
 
 
 def restart(deployment: Deployment, node: str, ttl_s: float) -> Lease:
-    """The servers of a node start when the lease ends, on the node itself, once its data can be written."""
+    """Starts the servers of a node when the lease ends, on the node itself, once its data can be written."""
     starts = [volume.when_usable(DATA, server.start_command()) for server in deployment.servers(node)]
     return deployment.node(node).lease([], starts, ttl_s=ttl_s)
 

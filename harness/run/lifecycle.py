@@ -182,7 +182,7 @@ def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> 
 
 
 def _tear_down(cluster: Cluster, outcome: Outcome | None) -> None:
-    """Removes or keeps the cluster. Raises InfraError, which also reports the result of the run."""
+    """Removes the cluster. Raises InfraError, which also reports the result of the run."""
     try:
         cluster.destroy()
     except InfraError as problem:
