@@ -1,1 +1,1 @@
-"""Machines: nodes and how a command reaches them, backends, leases, images, fault primitives. Knows no server."""
+"""Machines: nodes and the ways to them, backends, leases, images, fault primitives. It knows no server."""

@@ -1,6 +1,6 @@
 """The interfaces of machines: nodes, leases, clusters, backends.
 
-`infra/` does not know why a server is stopped. Higher layers do not know how a command reaches a node.
+`infra/` does not know why a server is stopped. Higher layers do not know the way of a command to a node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BACKENDS: Final = "harness.clusters"
 
 
 class InfraError(ExpectedError):
-    """Something about machines or servers went wrong. The text is one line: what, where, and the remedy."""
+    """A failure of machines or servers. The text is one line: the failure, its place, and the remedy."""
 
 
 class SettingsError(InfraError):
@@ -40,7 +40,9 @@ class CommandFailed(InfraError):
 
 
 def shown(argv: Sequence[str]) -> str:
-    """A command in a message: quoted, in one line, at most 120 characters. A shell script goes by its name (`$0`)."""
+    """A command in a message: quoted, in one line, at most 120 characters. A shell script is shown by its name
+    (`$0`).
+    """
     words = argv[3:] if list(argv[1:2]) == ["-c"] and len(argv) > 3 else argv
     line = " ".join(" ".join(words).split())
     return repr(line if len(line) <= 120 else line[:117] + "...")
@@ -48,7 +50,7 @@ def shown(argv: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Completed:
-    """A finished command. `stdout` and `stderr` are cut at 16 MiB each (`truncated` says so)."""
+    """A finished command. `stdout` and `stderr` are cut at 16 MiB each (then `truncated` is true)."""
 
     argv: Sequence[str]
     code: int
@@ -64,7 +66,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process on a node, never mistaken for a later one with its number: pid, and start time (ticks since boot)."""
+    """A process on a node, distinct from a later one with its number: pid, and start time (ticks since boot)."""
 
     pid: int
     started: int
@@ -76,7 +78,7 @@ class Lease(Protocol):
     """
 
     def heal(self, timeout_s: float = 30) -> None:
-        """Run the undo now and wait for its success. Idempotent. Raises InfraError when the undo failed."""
+        """Runs the undo now and waits for its success. Idempotent. Raises InfraError if the undo failed."""
 
 
 class Node(Protocol):
@@ -84,34 +86,35 @@ class Node(Protocol):
 
     name: str
     address: str
-    """As the other nodes and the control node reach it (IPv4). It may change during a run
+    """The address for the other nodes and the control node (IPv4). It may change during a run
     (`infra.machines.primitives.addresses`): read it again each time.
     """
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30, check: bool = True) -> Completed:
-        """Run to the end, stdout and stderr drained together. Raises CommandFailed (check) or NodeUnreachable.
+        """Runs a command to its end, stdout and stderr drained together. Raises CommandFailed (check) or
+        NodeUnreachable.
 
         The command is also ended on the node at the deadline (`timeout -k`).
         """
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Write a file whole (temporary name, rename), its folder made if missing."""
+        """Writes a whole file (temporary name, rename), and makes its folder if missing."""
 
     def read(self, path: str, limit: int = 64 << 20) -> bytes: ...
 
     def fetch(self, remote_dir: str, local_dir: Path, limit: int = 256 << 20) -> list[Path]:
-        """Copy a folder of plain files here (for logs), sub-folders too; of a file with more than `limit` bytes its
-        beginning and its end, with a line between that says how much is left out.
+        """Copies a folder of plain files here (for logs), sub-folders too; of a file with more than `limit` bytes its
+        beginning and its end, with a line between that gives the number of missing bytes.
         """
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile: str) -> ProcessId:
-        """Start a daemon in a session of its own, stdout+stderr appended to `log`; it survives this connection."""
+        """Starts a daemon in its own session, stdout+stderr appended to `log`; it survives this connection."""
 
     def process(self, pidfile: str) -> ProcessId | None:
-        """The running process that `spawn` noted in `pidfile`, or None when it is gone."""
+        """The running process that `spawn` noted in `pidfile`, or None if it is gone."""
 
     def lease(self, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float) -> Lease:
-        """Run the `inject` commands on the node and hold them; see `Lease`. All of `undo` run even if one fails.
+        """Runs the `inject` commands on the node and holds them; see `Lease`. All of `undo` run even if one fails.
 
         Raises InfraError if an inject command failed (then the undo has run).
         """
@@ -123,7 +126,7 @@ class Node(Protocol):
 class NodeHost:
     """The machine whose kernel a node runs on: there file systems are mounted and cut off, and control groups set.
 
-    node    commands and leases on it, as root: of a machine of its own, the node itself.
+    node    for commands and leases on it, as root; if the node is a machine, the node itself.
     pid     of a process in the node's namespaces, by the host's count; None: the node is the whole machine.
     folder  on it, for the node's images; the cluster's end removes it.
     """
@@ -135,7 +138,7 @@ class NodeHost:
 
 @dataclass(frozen=True)
 class Share:
-    """A folder of the control node that every node sees read-only at `path` (bind mount, or copied by SFTP)."""
+    """A folder of the control node that every node has read-only at `path` (bind mount, or copied by SFTP)."""
 
     source: Path
     path: str
@@ -200,7 +203,7 @@ class Cluster(Protocol):
 
     def keep(self, note: str) -> None:
         """Used in place of `destroy`: lets it live on without this process, for `Backend.reuse`. `note` is the
-        caller's. Raises InfraError where the backend cannot.
+        caller's. Raises InfraError if the backend does not support it.
         """
 
 
@@ -229,15 +232,15 @@ class Backend(Protocol):
         """Returns nodes that run and are reachable over SSH, or raises InfraError with everything cleaned up."""
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
-        """The kept cluster `spec.run_id`; of the spec only `control_log` counts besides. Raises InfraError where it is
-        not there any more, or in use.
+        """The kept cluster `spec.run_id`; of the spec only `control_log` counts besides. Raises InfraError if it is
+        gone, or in use.
         """
 
     def leftovers(self) -> list[Leftover]:
-        """Of all runs, living ones included. Raises InfraError where that cannot be seen."""
+        """The leftovers of all runs, living ones included. Raises InfraError if they cannot be listed."""
 
     def clean(self, run_id: str) -> None:
-        """Remove what the run left, a kept cluster too. Idempotent. Raises InfraError while somebody uses it."""
+        """Removes all that the run left, a kept cluster too. Idempotent. Raises InfraError while a process uses it."""
 
 
 @runtime_checkable
@@ -245,4 +248,6 @@ class Imaged(Protocol):
     """A backend that makes its nodes from the harness' image: their programs are known before they exist."""
 
     def image(self, options: Any) -> str | None:
-        """Differs where the nodes' programs may. None: the image is another one, or not made yet."""
+        """The id of the image: it differs if the nodes' programs may. None: the image is another one, or not made
+        yet.
+        """

@@ -30,7 +30,7 @@ class Claim:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Raises InfraError that names the holder where somebody else has it."""
+        """Takes the claim. Raises InfraError that names the holder if another process has it."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -48,7 +48,7 @@ class Claim:
         raise InfraError(f"in use by {holder(path) or 'somebody'}")
 
     def release(self) -> None:
-        """Give it back; the file goes. Idempotent."""
+        """Releases the claim, and removes its file. Idempotent."""
         if self._fd >= 0:
             self.path.unlink(missing_ok=True)
             self._close()
@@ -79,13 +79,13 @@ def holder(path: Path) -> str | None:
 
 
 def remove_unheld(path: Path) -> None:
-    """Remove the file of a claim that nobody has; one that somebody has, or is just taking, stays."""
+    """Removes the file of a claim that no process has; one that a process has, or is just taking, stays."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return
     try:
-        # Under the lock: between a look and the removal somebody could take the claim, and a second one after him.
+        # Under the lock: between a check and the removal a process could take the claim, and a second one after it.
         if _locked(fd, fcntl.LOCK_EX) and _is_at(fd, path):
             path.unlink()
     finally:

@@ -2,8 +2,8 @@
 
     {"time": 1763711131.482, "node": "n1", "argv": ["nft", ...], "code": 0, "ms": 7.9, "in": 0, "out": 0, "err": 0}
 
-`time` is the wall clock (s since 1970) at the start of the command; `code` is null when the end was not seen, and
-`note` then says why. `in`, `out`, `err` are bytes of stdin, stdout and stderr; their contents are never noted.
+`time` is the wall clock (s since 1970) at the start of the command; `code` is null if the end was not seen, and
+`note` then has the reason. `in`, `out`, `err` are bytes of stdin, stdout and stderr; their contents are never noted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import IO
 
 _LONGEST = 2000
-"""Characters of one argument that are noted; longer ones (scripts) are cut, and the cut says how much went."""
+"""Characters of one argument that are noted; longer ones (scripts) are cut, and the cut gives the number of missing
+ones.
+"""
 
 
 class ControlLog:
@@ -44,7 +46,7 @@ class ControlLog:
         stderr: int = 0,
         note: str | None = None,
     ) -> None:
-        """Note one finished (or lost) command; its start is taken to be `ms` milliseconds ago."""
+        """Notes one finished (or lost) command; its start is taken to be `ms` milliseconds ago."""
         if self.path is None:
             return
         entry: dict[str, object] = {
@@ -72,7 +74,7 @@ class ControlLog:
                     self.failure = f"control log {self.path}: {error.strerror or error}"
 
     def close(self) -> None:
-        """Close the file; a later note opens it again."""
+        """Closes the file; a later note opens it again."""
         with self._lock:
             if self._file is not None:
                 try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 GROUP: Final = "rocketmq-harness"
-"""The control group's name, below the root; Docker makes it as the parent of our containers."""
+"""The control group's name, below the root; Docker makes it as the parent of the harness' containers."""
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _TIMES: Final = 100
@@ -26,7 +26,7 @@ runs a small part of the time; next to the cluster's weight, less would not do.
 
 
 class Priority:
-    """The control program's place: first from `take` to `close`. A user without the right keeps the place he has."""
+    """The control program's priority: the highest from `take` to `close`. Without the right, it stays unchanged."""
 
     def __init__(self) -> None:
         self._before: int | None = None
@@ -48,7 +48,7 @@ class Priority:
 
 
 def cluster_group(member: str = "") -> Path | None:
-    """The folder of the clusters' control group, made and with its weight; None where there can be none.
+    """The folder of the clusters' control group, made and with its weight; None if the machine does not support it.
 
     member  the name of a group in it, for processes: in version 2 a group has processes or groups, not both.
     """
@@ -71,7 +71,7 @@ def cluster_group(member: str = "") -> Path | None:
 
 
 def remove_group() -> None:
-    """Remove the control group when nothing is in it."""
+    """Removes the control group if nothing is in it."""
     above = _ROOT / "cpu" / GROUP, _ROOT / GROUP
     for folder in (*(group / "local" for group in above), *above):
         with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ def _set_niceness(value: int) -> None:
 
 
 def _autogroup() -> str | None:
-    """The niceness of this session among the others, where the kernel counts sessions and not processes (sched(7))."""
+    """The niceness of this session among the others, if the kernel counts sessions and not processes (sched(7))."""
     with contextlib.suppress(OSError, IndexError):
         return Path("/proc/self/autogroup").read_text().split()[-1]  # `/autogroup-147 nice 0`
     return None

@@ -37,7 +37,7 @@ _SOCKET: Final = "unix:///var/run/docker.sock"
 
 
 def connect(timeout_s: float = 60) -> docker.DockerClient:
-    """A client of the engine the environment names (`DOCKER_HOST`, else the usual socket). Raises InfraError."""
+    """A client of the engine that the environment names (`DOCKER_HOST`, else the usual socket). Raises InfraError."""
     try:
         client = docker.from_env(timeout=timeout_s)
         client.ping()
@@ -65,7 +65,7 @@ def engine_answers() -> Capability:
 
 
 def start_engine(say: Say) -> None:
-    """Start `dockerd --bridge=none` and wait until it answers; nothing happens where one answers already.
+    """Starts `dockerd --bridge=none` and waits until it answers; does nothing if one answers already.
 
     Needs root and the package docker.io (the set-up installs it). Raises InfraError with the log's last words.
     """
@@ -212,19 +212,19 @@ def main() -> None:
 
 @main.command()
 def start() -> None:
-    """Start an engine of our own, unless one answers."""
+    """Start an engine of the harness, unless one answers."""
     start_engine(click.echo)
 
 
 @main.command()
 def stop() -> None:
-    """Stop the engine of our own, and no other."""
+    """Stop the engine of the harness, and no other."""
     click.echo("engine: stopped" if stop_engine() else "engine: the harness has not started one")
 
 
 @main.command()
 def status() -> None:
-    """Does one answer, and is it ours? Exit code 1 when none answers."""
+    """Show whether an engine answers, and whether the harness started it. Exit code 1 if none answers."""
     answer = engine_answers()
     ours = running_engine()
     click.echo(f"engine: {answer.reason}" + (f" (ours, pid {ours.pid})" if ours else ""))

@@ -37,7 +37,7 @@ PACKAGES: Final = (
     "openjdk-17-jre-headless",
 )
 RECIPE: Final = 1
-"""Raise it when the recipe below changes in a way the other inputs of the hash do not show."""
+"""Raise it when the recipe below changes in a way that the other inputs of the hash do not show."""
 
 _EXCLUDED: Final = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 _APT_SETTINGS: Final = re.compile(
@@ -113,7 +113,7 @@ def ensure_rootfs(say: Say) -> Path:
 
 
 def dockerfile(base: str) -> str:
-    """The same packages on top of an image that can be pulled. Raises InfraError when `base` is no image name."""
+    """The same packages on top of an image that can be pulled. Raises InfraError if `base` is no image name."""
     if not _BASE_NAME.fullmatch(base):
         raise InfraError(f"{base!r} is not an image name: expected something like debian:{SUITE}-slim")
     return (
@@ -125,13 +125,13 @@ def dockerfile(base: str) -> str:
 
 
 def debian_sources(files: Mapping[str, str], codename: str) -> list[str]:
-    """The lines `deb [...] URI SUITE COMPONENTS` for our suite that a machine's own apt files come to.
+    """The lines `deb [...] URI SUITE COMPONENTS` for the image's suite, derived from a machine's own apt files.
 
     files     name -> text, of `sources.list` and `sources.list.d/*`: one-line (`.list`) or deb822 (`.sources`) style,
               see sources.list(5).
-    codename  this machine's Debian release; its suites are read as ours (an older mirror address serves both).
-    Only Debian's own archives count: suites `NAME`, `NAME-updates`, `NAME-security` with a component `main`. What else
-    a machine installs from (a database, a cloud's tools) does not belong into the image.
+    codename  this machine's Debian release; its suites are read as the image's (an older mirror address serves both).
+    Only Debian's own archives count: suites `NAME`, `NAME-updates`, `NAME-security` with a component `main`. Other
+    sources of a machine (a database, a cloud's tools) do not belong into the image.
     """
     lines = []
     for name, text in sorted(files.items()):
@@ -146,7 +146,7 @@ def debian_sources(files: Mapping[str, str], codename: str) -> list[str]:
 
 
 def apt_settings(dump: str) -> list[str]:
-    """Those lines of `apt-config dump` that say *how* to fetch (proxy, certificates, time checks, retries)."""
+    """The lines of `apt-config dump` that configure downloads (proxy, certificates, time checks, retries)."""
     return [line for line in dump.splitlines() if _APT_SETTINGS.match(line)]
 
 
@@ -183,7 +183,9 @@ def _deb822(text: str) -> Iterable[_Stanza]:
 
 
 def _host_sources() -> list[str]:
-    """Our suite as this machine's apt fetches it; empty where it is no Debian (mmdebstrap's default serves then)."""
+    """The image's suite as this machine's apt fetches it; empty if it is no Debian (then mmdebstrap's default is
+    used).
+    """
     try:
         release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     except OSError:
@@ -197,7 +199,7 @@ def _host_sources() -> list[str]:
 
 
 def _build(tar: Path, log: Path, say: Say) -> None:
-    """Run mmdebstrap, its words going to `log` and its stages to `say`."""
+    """Runs mmdebstrap, with its output in `log` and its stages passed to `say`."""
     argv = ["mmdebstrap", "--variant=apt", f"--include={','.join(PACKAGES)}"]
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED]
     if shutil.which("apt-config"):
@@ -206,7 +208,7 @@ def _build(tar: Path, log: Path, say: Say) -> None:
     argv += [
         # openjdk's maintainer script links a manual page, and fails where the excluded folder is missing.
         '--essential-hook=mkdir -p "$1"/usr/share/man/man1',
-        # Host keys are made per run; how this machine fetches packages is nobody's business inside.
+        # Host keys are made per run; this machine's settings for downloads do not belong into the image.
         '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/resolv.conf "$1"/etc/hostname',
         '--customize-hook=rm -f "$1"/etc/apt/apt.conf.d/99mmdebstrap',
         '--customize-hook=rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*',

@@ -66,7 +66,7 @@ class Janitor:
         return self._process.pid
 
     def dismiss(self) -> None:
-        """All was removed in order: it may go, and is waited for. Idempotent."""
+        """Ends the janitor after an orderly removal, and waits for its end. Idempotent."""
         stdin = self._process.stdin
         assert stdin is not None
         if not stdin.closed:
@@ -79,7 +79,7 @@ class Janitor:
 
 
 def await_dismissal(owner: Owner, stdin: int) -> bool:
-    """Wait for the end of either: of the work (True: a final message came), or of the owner (False)."""
+    """Waits for the end of either: of the work (True: a final message came), or of the owner (False)."""
     poller = select.poll()
     poller.register(stdin, select.POLLIN)
     pidfd = _open_pidfd(owner)
@@ -116,10 +116,10 @@ def _open_pidfd(owner: Owner) -> int | None:
 
 
 def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, rounds: int = _ROUNDS) -> int:
-    """Sweep until nothing was found twice in a row, and return how many things were found in all.
+    """Sweeps until nothing was found twice in a row, and returns the number of things found in all.
 
-    Twice, because what the control program requested last may be created after the first look.
-    Raises the last InfraError when the rounds are used up.
+    Twice, because the control program's last request may create something after the first sweep.
+    Raises the last InfraError if the rounds are used up.
     """
     found, quiet, trouble = 0, 0, None
     for _ in range(rounds):

@@ -50,7 +50,7 @@ class Kept:
 
 
 def save(kept: Kept) -> None:
-    """Write the record; mode 0600."""
+    """Writes the record; mode 0600."""
     path = _path(kept.run_id)
     draft = path.with_suffix(".new")
     draft.touch(mode=0o600)
@@ -59,7 +59,7 @@ def save(kept: Kept) -> None:
 
 
 def found(run_id: str) -> Kept | None:
-    """The record of a kept cluster, or None. Raises InfraError where it cannot be read."""
+    """The record of a kept cluster, or None. Raises InfraError if it is unreadable."""
     path = _path(run_id)
     try:
         record = json.loads(path.read_text())
@@ -92,7 +92,7 @@ def known(run_id: str) -> Kept:
 
 
 def forget(run_id: str) -> None:
-    """The cluster is gone. Idempotent."""
+    """Removes the record: the cluster is gone. Idempotent."""
     _path(run_id).unlink(missing_ok=True)
 
 

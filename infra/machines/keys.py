@@ -28,7 +28,7 @@ class KeyPair:
 
     @property
     def pkey(self) -> paramiko.PKey:
-        """The pair as paramiko wants it: a client key to log in with, or a host key to pin."""
+        """The pair for paramiko: a client key to log in with, or a host key to pin."""
         return paramiko.Ed25519Key.from_private_key(io.StringIO(self.private.decode("ascii")))
 
 

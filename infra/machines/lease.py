@@ -1,14 +1,15 @@
 """Leases: a fault is held by a small guard *on the node*, which ends it independently of the control program.
 
-The guard is one bash process that hangs on the way to the node (`infra.machines.remote`). It runs the inject commands,
-says `held`, and waits on its stdin for at most the time to live. Then it runs all undo commands and says how that went:
+The guard is one bash process at the end of the way to the node (`infra.machines.remote`). It runs the inject commands,
+prints `held`, and waits on its stdin for at most the time to live. Then it runs all undo commands and prints the
+result:
 
     heal()                          a line arrives        -> undo
     control program gone (kill -9)  stdin ends            -> undo, some 20 ms later
     control host or network gone    nothing arrives       -> undo when the time to live is over
 
-The signals that a dying session may send (HUP, TERM, INT, PIPE) do not reach the guard, and the commands it runs start
-with the signals as they were. Should the guard itself be lost (its sshd was killed), `heal` runs the undo over a new
+The signals that a dying session may send (HUP, TERM, INT, PIPE) do not reach the guard, and its commands start
+with the original signals. If the guard itself is lost (its sshd was killed), `heal` runs the undo over a new
 connection: therefore **undo commands must be idempotent**.
 """
 
@@ -100,8 +101,8 @@ class GuardedLease:
     """A fault held on one node; implements `infra.machines.api.Lease`. Made by `take` (or `RemoteNode.lease`).
     Thread-safe.
 
-    `ended_by` says what ended it, once `heal` has returned: `healed` (the heal), `expired` (the time to live was over
-    before), `lost` (the guard or the way to it was gone before).
+    `ended_by`: the cause of its end, once `heal` has returned: `healed` (the heal), `expired` (the time to live was
+    over before), `lost` (the guard or the way to it was gone before).
     """
 
     def __init__(self, node: Holder, undo: Sequence[Sequence[str]], guard: Stream, ttl_s: float) -> None:
@@ -114,8 +115,8 @@ class GuardedLease:
     def take(
         cls, node: Holder, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float
     ) -> GuardedLease:
-        """Inject and hold. Raises InfraError when an inject command failed (then the undo has run), NodeUnreachable
-        when the node does not answer (then the guard undoes what it did, for nobody holds its stdin any more).
+        """Injects and holds. Raises InfraError if an inject command failed (then the undo has run), NodeUnreachable if
+        the node does not answer (then the guard runs the undo, since its stdin has ended).
         """
         if ttl_s <= 0:
             raise ValueError(f"a lease's time to live must be above 0 s, not {ttl_s}")
@@ -132,9 +133,9 @@ class GuardedLease:
         return lease
 
     def heal(self, timeout_s: float = 30) -> None:
-        """Run the undo now, unless it has run already, and wait for its success. Idempotent.
+        """Runs the undo now, unless it has run already, and waits for its success. Idempotent.
 
-        Raises InfraError when an undo command failed or the end was not seen in time; a later heal tries again, by
+        Raises InfraError if an undo command failed or the end was not seen in time; a later heal tries again, by
         running the undo itself.
         """
         with self._lock:
@@ -193,7 +194,7 @@ class GuardedLease:
         return by
 
     def _undo_directly(self, timeout_s: float) -> None:
-        """All undo commands over the node's connection, created again where necessary."""
+        """Runs all undo commands over the node's connection, created again if necessary."""
         failed: list[str] = []
         for argv in self._undo:
             try:

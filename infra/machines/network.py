@@ -1,7 +1,7 @@
 """Addresses of the harness: one /24 of 198.18.0.0/15 per cluster, never shared, never routed off the machine.
 
-198.18.0.0/15 is reserved for benchmarks between networks (RFC 2544, RFC 6890): nobody on the Internet uses it. A /24 is
-claimed by binding an abstract socket named after it. Two clusters that start at the same time cannot claim the same
+198.18.0.0/15 is reserved for benchmarks between networks (RFC 2544, RFC 6890): no host on the Internet uses it. A /24
+is claimed by binding an abstract socket named after it. Two clusters that start at the same time cannot claim the same
 /24, and the kernel releases it when its owner ends.
 """
 
@@ -22,7 +22,7 @@ POOL: Final = IPv4Network("198.18.0.0/15")
 MAX_NODES: Final = 200
 _FIRST_NODE: Final = 11
 FIRST_SPARE: Final = _FIRST_NODE + MAX_NODES
-"""From here to the end of the network are addresses for nodes that get another one."""
+"""The first of the spare addresses, up to the end of the network, for nodes that get another one."""
 _ROUTES: Final = Path("/proc/net/route")
 
 
@@ -45,15 +45,15 @@ class Subnet:
         return str(self.network[_FIRST_NODE + index])
 
     def release(self) -> None:
-        """Give it back. Idempotent."""
+        """Releases the network. Idempotent."""
         self._claim.close()
 
 
 def subnets(run_id: str) -> Iterator[Subnet]:
-    """Free /24s, each held while it is looked at: keep the one that works, `release` the others.
+    """Yields free /24s, each held meanwhile: keep the one that works, `release` the others.
 
-    Starts at a place drawn from the run id, so that an address seen in an old log is rarely in use again at once.
-    Raises InfraError when none is left.
+    Starts at a place drawn from the run id, so that an address from an old log is rarely in use again at once.
+    Raises InfraError if none is left.
     """
     blocks = list(POOL.subnets(new_prefix=24))
     start = int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4], "big") % len(blocks)
@@ -82,9 +82,9 @@ def routed(lines: Iterable[str]) -> list[IPv4Network]:
 
 
 def seal_pool() -> None:
-    """Make this machine answer "no route" for addresses of the pool that no live cluster has.
+    """Makes this machine answer "no route" for addresses of the pool that no live cluster has.
 
-    Without it, packets for a node that is gone would follow the default route off the machine. The route is the worst
+    Without it, packets for a lost node would follow the default route off the machine. The route is the worst
     of all by metric and the widest, so live clusters always win; it stays until `harness clean` finds no cluster any
     more (`open_pool`). Needs root and iproute2; without them it is left out.
     """
@@ -92,7 +92,7 @@ def seal_pool() -> None:
 
 
 def open_pool() -> bool:
-    """Remove the route of `seal_pool`; whether there was one."""
+    """Removes the route of `seal_pool`; returns whether one existed."""
     return _route("del")
 
 

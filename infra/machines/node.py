@@ -96,11 +96,11 @@ head -c "$(($2 / 4))" -- "$1"
 printf '\n(%s bytes are left out here)\n' "$((size - $2))"
 tail -c "$(($2 - $2 / 4))" -- "$1"
 """
-"""A file, or where it is too long its first quarter of so many bytes and the rest of them from its end."""
+"""Shell: prints a file; of a longer one the first quarter of so many bytes, and the rest of them from its end."""
 
 
 def check_argv(argv: Sequence[str]) -> None:
-    """Raise ValueError for what cannot be a command."""
+    """Raises ValueError for an invalid command."""
     if not argv:
         raise ValueError("an empty command")
     if any("\0" in word for word in argv):
@@ -126,8 +126,8 @@ def spawn_argv(argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile
 class RemoteNode:
     """One machine; implements `infra.machines.api.Node`. Thread-safe.
 
-    name, address  as the other nodes know it (IPv4).
-    remote         the way there.
+    name, address  for the other nodes (IPv4).
+    remote         the way to the machine.
     control_log    every command is noted there.
     run_id         is in the command lines of leases' guards, so that those of a run can be found on the node.
     """
@@ -144,7 +144,7 @@ class RemoteNode:
         return f"RemoteNode({self.name}, {self.remote.where})"
 
     def wait_reachable(self, timeout_s: float = 20) -> None:
-        """Connect, trying again while the machine still boots. Raises the last NodeUnreachable at the deadline."""
+        """Connects, and tries again while the machine still boots. Raises the last NodeUnreachable at the deadline."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
@@ -161,7 +161,7 @@ class RemoteNode:
         return self._run(argv, stdin=stdin, timeout_s=timeout_s, check=check)
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """See `infra.machines.api.Node.write`. A connection that breaks half-way leaves the old file as it was."""
+        """See `infra.machines.api.Node.write`. A connection that breaks half-way leaves the old file unchanged."""
         fresh = f"{path}.{uuid4().hex[:8]}.new"
         timeout_s = 30 + len(data) / (1 << 20)  # a slow line moves 1 MiB/s
         self.run(
@@ -169,7 +169,7 @@ class RemoteNode:
         )
 
     def read(self, path: str, limit: int = 64 << 20) -> bytes:
-        """The whole file. Raises CommandFailed when it cannot be read, InfraError when it is longer than `limit`."""
+        """The whole file. Raises CommandFailed if it is unreadable, InfraError if it is longer than `limit`."""
         argv = ["head", "-c", str(limit + 1), "--", path]
         data = self._run(argv, timeout_s=30 + limit / (1 << 20), cap=limit + 1).stdout
         if len(data) > limit:
@@ -177,8 +177,8 @@ class RemoteNode:
         return data
 
     def fetch(self, remote_dir: str, local_dir: Path, limit: int = 256 << 20) -> list[Path]:
-        """See `infra.machines.api.Node.fetch`: the paths written here, sorted. No such folder there: none. Links stay
-        out.
+        """See `infra.machines.api.Node.fetch`. Returns the paths written here, sorted; none if the folder does not
+        exist. Links are left out.
         """
         names = self._run(["sh", "-c", _LIST, "list", remote_dir], cap=64 << 20).stdout.split(b"\0")
         fetched: list[Path] = []
@@ -197,8 +197,8 @@ class RemoteNode:
         return fetched
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile: str) -> ProcessId:
-        """See `infra.machines.api.Node.spawn` and `spawn_argv`. Raises CommandFailed when there is no such program."""
-        check_argv(argv)  # an empty or impossible command is the caller's mistake: said here, not on the node
+        """See `infra.machines.api.Node.spawn` and `spawn_argv`. Raises CommandFailed if the program does not exist."""
+        check_argv(argv)  # an empty or impossible command is the caller's mistake: reported here, not on the node
         done = self.run(spawn_argv(argv, env=env, log=log, pidfile=pidfile, once=False))
         started = _process_id(done.text)
         if started is None:
@@ -210,7 +210,7 @@ class RemoteNode:
         return _process_id(self.run(["sh", "-c", _RUNNING, "process", pidfile]).text)
 
     def lease(self, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float) -> Lease:
-        """See `infra.machines.api.Node.lease`, and `infra.machines.lease` for how it is held."""
+        """See `infra.machines.api.Node.lease`, and `infra.machines.lease` for the mechanism."""
         for argv in (*inject, *undo):
             check_argv(argv)  # before anything is injected
         lease = GuardedLease.take(self, inject, undo, ttl_s=ttl_s)
@@ -219,8 +219,8 @@ class RemoteNode:
         return lease
 
     def heal_leases(self, timeout_s: float = 30) -> None:
-        """Heal every lease taken here and still held by somebody; those healed already cost nothing. Raises InfraError
-        with the first failure, after having tried all.
+        """Heals every lease that was taken here and is still held; healed ones cost nothing. Raises InfraError with the
+        first failure, after having tried all.
         """
         failures: list[InfraError] = []
         with self._leases_lock:
@@ -234,17 +234,17 @@ class RemoteNode:
             raise failures[0]
 
     def close(self) -> None:
-        """Close the way there; leases still held end with it."""
+        """Closes the way to the machine; leases that are still held end with it."""
         self.remote.close()
 
     def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream:
-        """Start a command that the caller keeps. It has no deadline on the node: the caller sees to it that it ends (a
-        lease's guard ends by itself).
+        """Starts a command that the caller keeps. It has no deadline on the node: the caller must end it (a lease's
+        guard ends by itself).
         """
         return self.remote.open(argv, timeout_s)
 
     def note(self, argv: Sequence[str], *, code: int | None, ms: float, note: str | None = None) -> None:
-        """Note something in the control log that did not go through `run`."""
+        """Adds a command to the control log that did not go through `run`."""
         self._log.note(self.name, argv, code=code, ms=ms, note=note)
 
     def _run(
@@ -273,7 +273,7 @@ class RemoteNode:
                 raise NodeUnreachable(f"{error} ({shown(argv)}, deadline {timeout_s:g} s)") from error
             raise
         ms = (time.monotonic() - start) * 1000
-        # `timeout` says 124, or dies of its own SIGKILL; a command may say the same of itself, but sooner.
+        # `timeout` returns 124, or dies of its own SIGKILL; a command may end in the same way, but sooner.
         late = ms >= timeout_s * 1000 and outcome.code in (124, 128 + 9, -1)
         self._note(argv, outcome, ms, len(stdin), "ended at its deadline" if late else None)
         if late:

@@ -15,7 +15,7 @@ from typing import Final
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _DEAD: Final = ("Z", "X", "x")
-"""States of a process that runs no more but has not been waited for yet."""
+"""States of a process that has ended but was not reaped yet."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner:
-        """The owner a label names. Raises ValueError when the text is none."""
+        """The owner that a label names. Raises ValueError for an invalid text."""
         parts = text.strip().split(".")
         if len(parts) != 3 or not parts[2]:
             raise ValueError(f"{text!r} is not an owner: expected PID.START.BOOT-ID")

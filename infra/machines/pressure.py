@@ -5,11 +5,11 @@ The line, all figures counted since some start and in whole numbers, `-` where t
     1795331735123456  812  81532394 0 1204  0 184467  broker=4711:2090554:1106422:15 broker/4733=ReputMessageSer:1803:5
     time (us, UTC)    late PSI cpu, memory, io  steal all  kind=pid:ran (ns):waited:switches kind/thread=name:ran:waited
 
-late      by how many us a timer of 200 ms came too late, the worst of ten.
+late      delay in us of a timer of 200 ms, the worst of ten.
 PSI       us in which some process waited for a processor, memory, or io (proc(5), `/proc/pressure`).
 steal     ticks that a hypervisor took, of `all` (`/proc/stat`).
 servers   sums over the threads of `/proc/PID/task/TID/schedstat`: time on a processor, time ready but without one, and
-          how often a thread got one. waited / switches is how long a thread that could continue had to wait on average.
+          how often a thread got one. waited / switches is the average wait of a thread that could continue.
 threads   of each server the two that ran or waited longest so far, with the first 15 bytes of their names (proc(5),
           `comm`; a blank or a colon in it is written as `_`): a thread that spins is among them.
 
@@ -96,7 +96,7 @@ done
 
 
 def start_probes(nodes: Sequence[Node]) -> None:
-    """Start one on every node, unless it runs there. A node where that fails is noted: then nothing is known of it."""
+    """Starts one on every node, unless it runs there. A node where that fails is noted: then it has no figures."""
 
     def start(node: Node) -> None:
         try:
@@ -111,7 +111,7 @@ def start_probes(nodes: Sequence[Node]) -> None:
 
 
 def own_line(late_s: float) -> str:
-    """A line of the same kind about this machine, without servers. `late_s`: how late the worst timer was."""
+    """A line of the same kind about this machine, without servers. `late_s`: the delay of the worst timer."""
     pressure = [_stalled(Path("/proc/pressure") / what) for what in ("cpu", "memory", "io")]
     steal, total = _ticks()
     return f"{time.time_ns() // 1000} {round(late_s * 1e6)} {' '.join(pressure)} {steal} {total}"

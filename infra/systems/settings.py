@@ -27,7 +27,7 @@ def chosen(
 ) -> dict[str, dict[str, str]]:
     """Kind of server -> the user's settings for it, from `KIND.NAME` -> value.
 
-    ours    kind -> names that the topology itself decides. called: whose names these are, for the message.
+    ours    kind -> names that the topology itself decides. called: the origin of these names, for the message.
     Raises SettingsError for an invalid setting, and for all at once that the topology decides. The server itself
     decides if it has a setting.
     """
@@ -61,7 +61,7 @@ def jar_folder(folder: Path) -> Path:
 
 
 def properties(settings: Mapping[str, str]) -> bytes:
-    """A Java properties file: backslashes and what is not ASCII are escaped."""
+    """A Java properties file: backslashes and characters outside of ASCII are escaped."""
 
     def escaped(text: str) -> str:
         units = memoryview(text.encode("utf-16-be", "surrogatepass")).cast("B")

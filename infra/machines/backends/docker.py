@@ -54,8 +54,8 @@ from infra.options import cut, option
 RUN: Final = "rocketmq-harness.run"
 OWNER: Final = "rocketmq-harness.owner"
 LAYOUT: Final = "rocketmq-harness.layout"
-"""Labels. `owner` is a process of the machine that made it: it helps where the claim is not there yet, or no more.
-`layout` is the version of these labels and names, for those who must clean up after a later harness.
+"""Labels. `owner` is a process of the machine that made it: it helps while the claim does not exist yet, or any more.
+`layout` is the version of these labels and names, for a cleanup after a later harness.
 """
 
 _PIDS: Final = 8192
@@ -108,7 +108,7 @@ class DockerBackend:
         return None
 
     def check(self, options: DockerOptions, nodes: int, destructive: bool) -> None:
-        """The machines are ours: everything is permitted."""
+        """Permits everything: the harness made the machines."""
 
     def image(self, options: DockerOptions | None) -> str | None:
         """See `infra.machines.api.Imaged`."""
@@ -249,7 +249,7 @@ class DockerBackend:
             if left.alive:
                 raise InfraError(f"run {run_id} is still running{_by(found)}; end it first")
             claim = None
-            if left.kept:  # so that nobody can begin to use it now
+            if left.kept:  # so that no process can begin to use it now
                 image = next(thing.attrs["Image"] for kind, thing in found if kind == "container")
                 claim = _claim_kept(client, image, run_id)
             try:
@@ -330,7 +330,7 @@ def _make_network(client: docker.DockerClient, name: str, run_id: str, labels: M
 
 
 def _furniture(keys: ClusterKeys, name: str) -> bytes:
-    """A tar of what a node gets before it starts: who may log in, and the key it shows."""
+    """A tar of the files that a node gets before it starts: the authorized keys, and its host key."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
         folder = tarfile.TarInfo("root/.ssh")
@@ -359,7 +359,7 @@ def _why_not(client: docker.DockerClient, name: str) -> str | None:
 
 
 def _pid_of(client: docker.DockerClient, prefix: str, name: str) -> int:
-    """A node's first process. Raises InfraError where the engine is not on this machine."""
+    """A node's first process. Raises InfraError if the engine is not on this machine."""
     with _one_line():
         pid = int(client.containers.get(f"{prefix}-{name}").attrs["State"]["Pid"])
     try:
@@ -387,7 +387,7 @@ def _labels(thing: Any) -> Mapping[str, str]:
 
 
 def _sweep(client: docker.DockerClient, run_id: str) -> int:
-    """Remove the run's containers (whatever state they are in), then its networks; how many things there were."""
+    """Removes the run's containers (in any state), then its networks, and returns the number of things."""
     with _one_line():
         found = list(_things(client, f"{RUN}={run_id}"))
         containers = [thing for kind, thing in found if kind == "container"]
@@ -424,7 +424,7 @@ def _remove_network(network: Any) -> None:
 
 
 def _in_parallel(work: Callable[[Any], None], items: Sequence[Any]) -> None:
-    """All at once; every one is finished, or has failed, when this returns or raises (the first failure)."""
+    """Calls `work` for all at once; all have finished, or failed, when this returns or raises (the first failure)."""
     with ThreadPoolExecutor(len(items)) as pool:
         futures = [pool.submit(work, item) for item in items]
     for future in futures:

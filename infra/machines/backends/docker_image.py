@@ -17,7 +17,7 @@ REPOSITORY: Final = "rocketmq-harness-node"
 
 
 def ensure_image(client: docker.DockerClient, base: str | None, say: Say) -> str:
-    """The node image's name at the engine; imported or built when it is not there. Raises InfraError."""
+    """The node image's name at the engine; imported or built if it is missing. Raises InfraError."""
     if base is not None:
         return _build_on(client, base, say)
     tag = f"{REPOSITORY}:{image_id()}"

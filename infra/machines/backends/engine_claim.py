@@ -26,11 +26,11 @@ from infra.machines.api import InfraError
 log = logging.getLogger("infra")
 
 ROLE: Final = "rocketmq-harness.role"
-"""Label of what is no node: `claim` or `kept`."""
+"""The label of containers that are no nodes: `claim` or `kept`."""
 
 RENEW_S: Final = 5.0
 TTL_S: Final = 120
-"""Longer than an engine that is busy or stopped for a minute takes to pass on a line."""
+"""Seconds; longer than the time in which an engine passes on a line, even if it is busy or stopped for a minute."""
 
 _CONFLICT: Final = 409
 _WATCH: Final = f"while read -r -t {TTL_S} _; do :; done"
@@ -47,7 +47,7 @@ class EngineClaim:
 
     @classmethod
     def take(cls, client: docker.DockerClient, image: str, prefix: str, labels: Mapping[str, str]) -> Self:
-        """The claim on the cluster whose things are named `prefix-...`. Raises InfraError where somebody holds it;
+        """The claim on the cluster whose things are named `prefix-...`. Raises InfraError if another process holds it;
         docker's own errors pass.
         """
         name = f"{prefix}-claim"
@@ -81,7 +81,7 @@ class EngineClaim:
         return cls(container, stdin)
 
     def release(self) -> None:
-        """Give it back. Idempotent; docker's errors pass."""
+        """Releases the claim. Idempotent; docker's errors pass."""
         self._done.set()
         self._close()
         with contextlib.suppress(NotFound):
@@ -104,7 +104,7 @@ class EngineClaim:
                     return
 
     def _take_again(self) -> bool:
-        """Hold the same container's stdin again; False once it is gone, or the claim was released."""
+        """Holds the same container's stdin again; False once it is gone, or the claim was released."""
         self._close()
         while not self._done.wait(RENEW_S):
             try:
@@ -136,7 +136,7 @@ def _started(container: Any) -> Any:
 
 
 def mark_kept(client: docker.DockerClient, image: str, prefix: str, labels: Mapping[str, str]) -> None:
-    """Let everybody see that the cluster is to live on without its owner."""
+    """Marks the cluster as one that is to live on without its owner."""
     client.containers.create(
         image, ["true"], name=f"{prefix}-kept", labels={**labels, ROLE: "kept"}, network_mode="none"
     )

@@ -74,7 +74,7 @@ class LocalBackend:
         return None
 
     def check(self, options: NoOptions, nodes: int, destructive: bool) -> None:
-        """The machines are ours: everything is permitted."""
+        """Permits everything: the harness made the machines."""
 
     def image(self, options: NoOptions) -> str | None:
         """See `infra.machines.api.Imaged`."""
@@ -219,14 +219,14 @@ class LocalBackend:
 
 
 class _Switch:
-    """The process a cluster hangs on. It lives as long as our end of its stdin does."""
+    """The root process of a cluster. It lives as long as the harness' end of its stdin."""
 
     def __init__(self, state: Path, spec: ClusterSpec, rootfs: Path, subnet: Subnet) -> None:
         self._state = state
         shares = [word for share in spec.shares for word in (str(share.source.resolve()), share.path)]
         uplink = f"jx-{digest(spec.run_id)[:8]}"
         script = [str(_SCRIPTS / "switch.sh"), str(_SCRIPTS), str(state), str(rootfs), uplink, subnet.control, *shares]
-        # fd 9: how the switch, in a network of its own, finds its way back to put a cable's other end into ours.
+        # fd 9: lets the switch, in its own network, put the other end of a cable into this machine's network.
         enter = 'exec 9</proc/self/ns/net; [ -z "$1" ] || echo $$ >"$1/cgroup.procs"; shift; exec "$@"'
         argv = ["sh", "-c", enter, "sh", str(cluster_group("local") or ""), *_NAMESPACES, "sh", *script]
         with (state / "switch.log").open("ab") as out:
@@ -248,7 +248,7 @@ class _Switch:
         return None
 
     def await_namespaces(self, names: Sequence[str], timeout_s: float = 30) -> None:
-        """Wait until every node has its network and its files. Raises InfraError with its last words."""
+        """Waits until every node has its network and its files. Raises InfraError with its last words."""
         until = time.monotonic() + timeout_s
         for name in names:
             while not (self._state / f"{name}.up").exists():
@@ -260,7 +260,7 @@ class _Switch:
                 time.sleep(0.005)
 
     def detach_process(self) -> None:
-        """Leave our end of its stdin to a process that does nothing but hold it."""
+        """Passes the harness' end of its stdin to a process that only holds it."""
         assert self._process.stdin is not None
         end = self._process.stdin.fileno()
         claim = Claim.take(_claims(self._state, "keeper"))
@@ -280,7 +280,7 @@ class _Switch:
         self._process.stdin.close()
 
     def end(self) -> None:
-        """Close its stdin, and see it go with all its nodes; killed if it does not."""
+        """Closes its stdin, and waits for its end with all its nodes; kills it if it does not end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -302,7 +302,7 @@ def _pid_of(state: Path, name: str) -> int:
 
 
 def _furnish(folder: Path, name: str, addresses: Mapping[str, str], keys: ClusterKeys) -> None:
-    """The node's folders, and what of its own lies over the image from the start: keys, names."""
+    """Makes the node's folders, and its own files over the image: keys, names."""
     upper = folder / "upper"
     for place in (folder / "work", folder / "root", upper / "etc" / "ssh"):
         place.mkdir(parents=True)
@@ -341,7 +341,7 @@ def _try_namespaces() -> str | None:
 
 
 def _state_dir() -> Path:
-    """One folder per run. Its path goes into overlay's mount options, which know no escapes worth trusting."""
+    """The parent of the runs' folders. Its path goes into overlay's mount options, which have no reliable escapes."""
     folder = cache_dir() / "local"
     if any(c in str(folder) for c in ",:\\\"' \n"):
         raise InfraError(
@@ -364,7 +364,7 @@ def _take(state: Path, who: str) -> Claim:
 
 
 def _claim(state: Path, run_id: str) -> Claim:
-    """The run's folder, made. Raises InfraError where there is one already."""
+    """Makes the run's folder, and returns its claim. Raises InfraError if the folder exists already."""
     already = f"run {run_id} has nodes here already"
     claim = _take(state, f"{already}: they are")
     try:
@@ -412,7 +412,7 @@ def _wait_until_gone(owner: str, timeout_s: float = 10) -> None:
 
 
 def _remove(state: Path) -> None:
-    """Remove the folder. Nothing is mounted in it outside of the switch's own mount namespace, which is gone."""
+    """Removes the folder. Nothing is mounted in it outside of the switch's own mount namespace, which is gone."""
     for attempt in range(20):
         shutil.rmtree(state, ignore_errors=True)
         if not state.exists():

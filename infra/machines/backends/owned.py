@@ -26,15 +26,15 @@ from infra.machines.remote.ssh_connection import Connection
 from results.cache import cache_dir
 
 log = logging.getLogger("infra")
-"""Progress that takes long enough for a user to wonder (INFO)."""
+"""The log of steps that take long for a user (INFO)."""
 
 REACH_TIMEOUT_S: Final = 30.0
 HOST_KEY: Final = "/etc/ssh/ssh_host_ed25519_key"
 
 
 class OwnedCluster:
-    """`infra.machines.api.Cluster` of nodes that are ours: everything is permitted here, and everything goes with
-    `destroy`.
+    """`infra.machines.api.Cluster` of nodes that the harness made: everything is permitted, and `destroy` removes
+    everything.
     """
 
     destructive = True
@@ -51,7 +51,7 @@ class OwnedCluster:
         detach: Callable[[str], None] | None = None,
     ) -> None:
         """`pid_of`: a process in a node's namespaces, by this machine's count, or InfraError. `detach`: makes the
-        cluster outlive us, with a note; None: it does already.
+        cluster outlive this process, with a note; None: it does already.
         """
         self._detach, self._pid_of = detach, pid_of
         self.backend, self.run_id, self.nodes, self.facts = backend, run_id, nodes, facts
@@ -60,7 +60,7 @@ class OwnedCluster:
         self._gone = False
 
     def host(self, name: str) -> NodeHost:
-        """This machine. Raises InfraError where we are not root, or the node is not on it."""
+        """This machine. Raises InfraError if the harness is not root, or the node is not on it."""
         if os.geteuid() != 0:
             raise InfraError(
                 "file systems and control groups of nodes are managed by root of this machine: run as root"
@@ -72,11 +72,11 @@ class OwnedCluster:
         return NodeHost(here, pid, str(folder))
 
     def destroy(self) -> None:
-        """Close the nodes' connections, then remove them and their network. A failed attempt can be repeated."""
+        """Closes the nodes' connections, then removes them and their network. A failed attempt can be repeated."""
         self._end(self._tear_down)
 
     def keep(self, note: str) -> None:
-        """Close the nodes' connections, and let them live on."""
+        """Closes the nodes' connections, and lets the nodes live on."""
         self._end(lambda: self._detach(note) if self._detach is not None else None)
 
     def _end(self, how: Callable[[], None]) -> None:
@@ -109,14 +109,14 @@ def remove_images(backend: str, run_id: str) -> int:
 
 
 def remove_groups(run_id: str) -> None:
-    """Remove the control groups of a cluster's strikes, once its nodes have ended."""
+    """Removes the control groups of a cluster's strikes, once its nodes have ended."""
     done = subprocess.run(control_groups.clean_argv(run_id), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         log.warning("%s", done.stdout.strip())
 
 
 def give_up(tear_down: Callable[[], None]) -> None:
-    """Tear down after a failure without hiding it: what goes wrong now is only noted, the janitor tries again."""
+    """Tears down after a failure without hiding it: further errors are only noted, and the janitor tries again."""
     try:
         tear_down()
     except InfraError as e:
@@ -124,7 +124,7 @@ def give_up(tear_down: Callable[[], None]) -> None:
 
 
 def node_names(spec: ClusterSpec) -> list[str]:
-    """`n1`, `n2`, ... Raises InfraError for a number of nodes, or a share, that cannot be."""
+    """`n1`, `n2`, ... Raises InfraError for an impossible number of nodes, or an invalid share."""
     if not 1 <= spec.nodes <= MAX_NODES:
         raise InfraError(f"{spec.nodes} nodes: a cluster has 1 to {MAX_NODES}")
     for share in spec.shares:
@@ -142,11 +142,11 @@ def hosts_file(addresses: Mapping[str, str]) -> bytes:
 
 
 RESOLV_CONF: Final = b"nameserver 127.0.0.1\n"
-"""A name server that is not there: unknown names fail at once, instead of after 10 to 20 s."""
+"""Names a missing name server: unknown names fail at once, instead of after 10 to 20 s."""
 
 
 def make_nodes(addresses: Mapping[str, str], keys: ClusterKeys, control_log: ControlLog) -> list[RemoteNode]:
-    """The nodes as seen over SSH; nothing is connected yet."""
+    """The nodes, reachable over SSH; none is connected yet."""
     client = keys.client.pkey
 
     def made(name: str, address: str) -> RemoteNode:
@@ -157,7 +157,7 @@ def make_nodes(addresses: Mapping[str, str], keys: ClusterKeys, control_log: Con
 
 
 def reach(nodes: Sequence[Node], why_not: Callable[[str], str | None], timeout_s: float = REACH_TIMEOUT_S) -> None:
-    """Wait until every node takes commands over SSH.
+    """Waits until every node takes commands over SSH.
 
     `why_not(name)` returns one line why a node never will (it died, and said so), or None while it still may.
     Raises InfraError at the first node that will not, or at the deadline.

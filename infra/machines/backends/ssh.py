@@ -1,6 +1,6 @@
 """The ssh backend: existing machines, named by `--node [user@]host[:port]`.
 
-The machines belong to somebody, so this backend acts only with permission. It installs software only with `--install`.
+The machines have owners, so this backend acts only with permission. It installs software only with `--install`.
 It permits faults that stop processes or cut networks only with `--disposable`. A machine's host key must already be
 known. All files of the harness on a host are in two folders (`ROOTS`), and a marker file in each contains the run's id.
 Folders of other owners are rejected. `destroy` removes exactly the marked folders, the servers started from there, and
@@ -82,7 +82,7 @@ class Host:
 
     @classmethod
     def parse(cls, text: str) -> Host:
-        """Raises InfraError when the text names no host, or nobody knows the name."""
+        """Raises InfraError if the text names no host, or the name does not resolve."""
         match = _HOST.fullmatch(text)
         port = int(match["port"] or 22) if match else 0
         if match is None or not 0 < port < 65536:
@@ -98,8 +98,8 @@ class Host:
 
 
 class SshCluster:
-    """Existing machines, claimed for one run. See `infra.machines.api.Cluster`; `destructive` is what `--disposable`
-    said.
+    """Existing machines, claimed for one run. See `infra.machines.api.Cluster`; `destructive`: `--disposable` was
+    given.
     """
 
     backend = "ssh"
@@ -118,10 +118,10 @@ class SshCluster:
         self._lock = threading.Lock()
         self._gone = False
         self.claim: Claim | None = None
-        """On the run's record; released with the hosts."""
+        """The claim on the run's record; released with the hosts."""
 
     def host(self, name: str) -> NodeHost:
-        """The machine itself. Raises InfraError where we are not root there."""
+        """The machine itself. Raises InfraError if the harness is not root there."""
         node = next(node for node in self.nodes if node.name == name)
         if node.run(["id", "-u"]).text.strip() != "0":
             raise InfraError(
@@ -130,16 +130,16 @@ class SshCluster:
         return NodeHost(node, None, ssh_folders.IMAGES)
 
     def copy(self, shares: Sequence[Share]) -> None:
-        """Make the shares' folders on all hosts like their sources; only what differs is sent."""
+        """Makes the shares' folders on all hosts like their sources; only differences are sent."""
         _on_all(self._ssh, lambda node: ssh_folders.copy(node, shares))
 
     def keep(self, note: str) -> None:
-        """Raises InfraError: what is not ours is left as it was found."""
+        """Raises InfraError: foreign machines must be left in their former state."""
         raise InfraError("existing machines cannot be kept: the harness leaves nothing on them")
 
     def destroy(self) -> None:
-        """Heal what is still held, end our servers, remove our folders and rules. Raises InfraError (first failure)
-        after having tried every host; then it can be repeated, and `harness clean` knows the hosts.
+        """Heals all held faults, ends the servers, removes the harness' folders and rules. Raises InfraError (first
+        failure) after having tried every host; then it can be repeated, and `harness clean` knows the hosts.
         """
         with self._lock:
             if self._gone:
@@ -174,7 +174,7 @@ class SshOptions:
 
 
 class SshBackend:
-    """See the module. `programs`: what must be on the hosts (program -> Debian package)."""
+    """See the module. `programs`: the required programs of the hosts (program -> Debian package)."""
 
     name = "ssh"
     Options: ClassVar[type] = SshOptions
@@ -185,7 +185,7 @@ class SshBackend:
         self._programs = programs
 
     def probe(self) -> Capability:
-        """Always possible; whether the hosts answer is seen when they are named."""
+        """Always possible; the hosts are probed once they are named."""
         return Capability(True, "needs machines that run sshd: name each with --node [user@]host[:port]")
 
     def nodes_of(self, options: SshOptions) -> int | None:
@@ -209,7 +209,9 @@ class SshBackend:
         raise InfraError("existing machines cannot be kept; name them again with --node")
 
     def provision(self, spec: ClusterSpec) -> Cluster:
-        """One node per host, in their order (`spec.nodes` is not asked). Raises InfraError; hosts are as before."""
+        """One node per host, in their order (`spec.nodes` is ignored). Raises InfraError; then the hosts are
+        unchanged.
+        """
         options: SshOptions = spec.options or SshOptions()
         hosts = [Host.parse(text) for text in options.hosts]
         _check_distinct(hosts)
@@ -229,7 +231,7 @@ class SshBackend:
             _on_all(nodes, lambda node: ssh_folders.claim(node, spec.run_id))
             cluster.copy(spec.shares)
         except BaseException:
-            if cluster.claim is not None and record.exists():  # the record is ours
+            if cluster.claim is not None and record.exists():  # the record belongs to this run
                 _quietly(cluster.destroy)
             for node in nodes:
                 node.close()
@@ -254,7 +256,9 @@ class SshBackend:
         return found
 
     def clean(self, run_id: str) -> None:
-        """Remove what a dead run left on its hosts. Raises InfraError while it lives, or a host does not answer."""
+        """Removes all that a dead run left on its hosts. Raises InfraError while it lives, or if a host does not
+        answer.
+        """
         path = ssh_records.path_of(run_id)
         if not path.exists():
             return
@@ -276,7 +280,9 @@ class SshBackend:
             claim.release()
 
     def _check_programs(self, node: RemoteNode, install: bool) -> None:
-        """Reachable, root (if need be by sudo), and everything there. Raises InfraError with what is missing."""
+        """Checks that a host is reachable, as root (if need be by sudo), with all programs. Raises InfraError with the
+        missing ones.
+        """
         uid = node.run(["id", "-u"], check=False)
         if uid.text.strip() != "0":
             output = uid.stderr.decode(errors="replace").strip().splitlines()
@@ -317,7 +323,7 @@ def _check_distinct(hosts: Sequence[Host]) -> None:
 
 
 def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
-    """The user's private key: the one named, else the first usual one there is. Raises InfraError."""
+    """The user's private key: the named one, else the first usual one that exists. Raises InfraError."""
     home = Path("~/.ssh").expanduser()
     usual = [home / name for name in _DEFAULT_KEYS]
     chosen = path or next((p for p in usual if p.exists()), None)
@@ -351,14 +357,16 @@ _T = TypeVar("_T")
 
 
 def _on_all(nodes: Sequence[RemoteNode], work: Callable[[RemoteNode], _T]) -> list[_T]:
-    """On all nodes at once; all are finished, or have failed, when this returns or raises the first failure."""
+    """Calls `work` on all nodes at once; all have finished, or failed, when this returns or raises the first
+    failure.
+    """
     with ThreadPoolExecutor(len(nodes)) as pool:
         futures = [pool.submit(work, node) for node in nodes]
     return [future.result() for future in futures]
 
 
 def _quietly(tear_down: Callable[[], None]) -> None:
-    """Tear down after a failure without hiding it. What stays behind stays on record, for `harness clean`."""
+    """Tears down after a failure without hiding it. Leftovers stay on record, for `harness clean`."""
     try:
         tear_down()
     except InfraError:

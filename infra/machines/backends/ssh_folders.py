@@ -25,10 +25,10 @@ IMAGES: Final = "/var/lib/harness/images"
 """Images of file systems that faults need."""
 
 MARKER: Final = ".rocketmq-harness"
-"""The file that makes a folder ours; it holds the run's id."""
+"""The file that marks a folder as the harness'; it holds the run's id."""
 
 # Arguments: marker, run id, folders. All are looked at before one is touched; the marker is made with noclobber, so of
-# two runs that come at once only one gets the host. Says which folder is whose when it refuses.
+# two runs that come at once only one gets the host. It prints the owner of each folder when it refuses.
 # A file system of its own may be mounted there: what mkfs puts into it is nobody's.
 _CLAIM = """
 marker=$1 run=$2
@@ -111,7 +111,7 @@ _SUMS = r"""[ -d "$1" ] || exit 0; cd -- "$1" && find . -type f ! -name "$2" -ex
 
 
 def claim(node: RemoteNode, run_id: str) -> None:
-    """Makes the folders ours. Raises InfraError where one belongs to another run, or is not the harness's."""
+    """Claims the folders. Raises InfraError if one belongs to another run, or is not the harness'."""
     done = node.run(["sh", "-c", _CLAIM, "claim", MARKER, run_id, *ROOTS], check=False)
     if done.code == 0:
         return
@@ -130,7 +130,7 @@ def claim(node: RemoteNode, run_id: str) -> None:
 
 
 def release(node: RemoteNode, run_id: str) -> None:
-    """Ends what the run left running on the host, and removes its folders, packet rules and control groups. Can be
+    """Ends the run's processes on the host, and removes its folders, packet rules and control groups. Can be
     repeated.
     """
     # A held lease may start a server when it ends: that has to be over before the servers are ended.
@@ -147,7 +147,9 @@ def copy(node: RemoteNode, shares: Sequence[Share]) -> None:
 
 
 def _copy_one(node: RemoteNode, share: Share) -> None:
-    """Makes the share's folder on the host like its source: only what differs (SHA-256) is sent; what is gone goes."""
+    """Makes the share's folder on the host like its source: sends only differences (SHA-256), and removes extra
+    files.
+    """
     output = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
     there = {
         name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in output.split("\0") if e)
@@ -163,7 +165,7 @@ def _copy_one(node: RemoteNode, share: Share) -> None:
 
 
 def check_share(share: Share) -> None:
-    """Raises InfraError where the share has no source, or would lie outside of our folders."""
+    """Raises InfraError if the share has no source, or would be outside of the harness' folders."""
     if not share.source.is_dir():
         raise InfraError(f"the folder {share.source}, to be shared with the nodes, does not exist")
     plain = posixpath.normpath(share.path)

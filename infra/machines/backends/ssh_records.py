@@ -41,7 +41,7 @@ def write(path: Path, run_id: str, hosts: Iterable[object], key: Path) -> None:
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """run_id, hosts, ssh_key. Raises InfraError where it is no record."""
+    """run_id, hosts, ssh_key. Raises InfraError if the file is no record."""
     try:
         record: Mapping[str, Any] = json.loads(path.read_text())
         return {name: record[name] for name in ("run_id", "hosts", "ssh_key")}

@@ -1,7 +1,7 @@
-"""Addresses of nodes: another one in the place of a node's own, in the same network.
+"""Addresses of nodes: another one replaces a node's own, in the same network.
 
-From then on `Node.address` is the new one. Nobody reaches the node at the old one any more, but for the control
-program's SSH: our leases are held over that connection.
+From then on `Node.address` is the new one. The node is no longer reachable at the old one, except by the control
+program's SSH: the leases are held over that connection.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from infra.machines.primitives.network import TABLE_PREFIX, control_connection
 
 _SCRIPT: Final = scripts.text("readdress.sh")
 _GONE: Final = f"{TABLE_PREFIX}gone_"
-"""The packet rules of an old address are in tables named so, with the address behind it."""
+"""The prefix of the tables with the packet rules of an old address; the address follows it."""
 _TAKING: Final = Lock()
 
 
 @dataclass(frozen=True)
 class Move:
-    """A node's old and new address. control: where our connection comes from; port: where it ends on the node."""
+    """A node's old and new address. control: source of the control program's connection; port: its end on the node."""
 
     old: str
     new: str
@@ -32,11 +32,11 @@ class Move:
     port: int
 
     def argv(self) -> list[str]:
-        """The argv that does it, for leases."""
+        """The argv of the move, for leases."""
         return self._argv("move")
 
     def back_argv(self) -> list[str]:
-        """The argv that undoes it."""
+        """The argv that undoes the move."""
         return self._argv("back")
 
     def _argv(self, command: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Bits: flips some in the files of a server that does not run, and reads them back.
 
-A script on the node chooses the place, for the choice of a whole record takes all bytes of the files
+A script on the node chooses the place, since the choice of a whole record needs all bytes of the files
 (`infra/machines/scripts/flip_bits.py`).
 """
 
@@ -33,7 +33,7 @@ else:
 print((kind, file, size, {"missing": -1, "empty": 0, "torn": size // 2}[sys.argv[1]]))
 """
 _TIMEOUT_S: Final = 25.0
-"""447,000 messages in 128 MiB took 2.2 s of processor time (`random`); for `last` one file of each log is read."""
+"""Seconds. 447,000 messages in 128 MiB took 2.2 s of processor time (`random`); `last` reads one file of each log."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class FileKind:
 class Flip:
     """A bit that was flipped: in the byte at `offset` of `file`, which was `before` and is `after`.
 
-    record, size  the record it is in: its place in the file, and its length in bytes.
+    record, size  its record: the place in the file, and the length in bytes.
     """
 
     kind: str
@@ -115,8 +115,8 @@ class Choice:
 
 
 def flip_bits(node: Node, folders: Sequence[str], choice: Choice) -> list[Flip]:
-    """Flip bits in files below these folders; of several kinds of files, one is chosen. What was not yet written (NUL
-    tails of files that were made ahead) is never hit. Raises InfraError where there is no such record.
+    """Flips bits in files below these folders; of several kinds of files, one is chosen. Unwritten parts (NUL tails of
+    preallocated files) are never hit. Raises InfraError if no such record exists.
     """
     files = [
         [kind, [f"{folder}/{found.pattern}" for folder in folders], found.layout and asdict(found.layout)]
@@ -127,7 +127,7 @@ def flip_bits(node: Node, folders: Sequence[str], choice: Choice) -> list[Flip]:
 
 
 def bytes_at(node: Node, flips: Sequence[Flip]) -> list[int]:
-    """The bytes that are there now; -1 where the file is gone, or shorter."""
+    """The present bytes at these places; -1 if the file is gone, or shorter."""
     found: list[int] = _ask(node, "read", [[flip.file, flip.offset] for flip in flips])
     return found
 
@@ -150,7 +150,7 @@ Loss = Literal["torn", "empty", "missing"]
 
 
 def cut_file(node: Node, folders: Sequence[str], files: Mapping[str, FileKind], loss: Loss) -> Cut:
-    """Cut off the second half of the file of these kinds that was changed last, all of it, or remove the file. Raises
+    """Cuts off the second half of the last changed file of these kinds, or all of it, or removes the file. Raises
     InfraError if no such file exists.
     """
     patterns = [[kind, f"{folder}/{found.pattern}"] for kind, found in files.items() for folder in folders]

@@ -1,4 +1,4 @@
-"""Wall clocks: moves the clock that one server sees, and reads it back. Made by libfaketime, without its own rate.
+"""Wall clocks: moves the clock of one server, and reads it back. Uses libfaketime, without its own rate.
 
 A server is started with the library preloaded (`variables`). The library adds an offset to the wall clock and reads the
 offset from a file, once in each second. The monotonic clock is not changed. `scripts/clock.sh` describes the files of a
@@ -19,7 +19,7 @@ from infra.machines.node import PROCESS_OF
 from infra.machines.pressure import HOME
 
 FOLDER: Final = f"{HOME}/clock"
-"""The clocks of a node, each in a folder of its own."""
+"""The clocks of a node, each in its own folder."""
 
 PACKAGE: Final = "faketime"
 """Debian's package of the library."""
@@ -65,7 +65,7 @@ for file in /dev/shm/faketime_shm_* /dev/shm/sem.faketime_sem_*; do
     [ -d "/proc/${file##*_}" ] || rm -f -- "$file"
 done
 """
-"""Shell: the library of a killed process leaves two files there; their names end with its number."""
+"""Shell: removes the two files that the library of a killed process leaves; their names end with its number."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Course:
     rate: float | None = None
 
     def words(self) -> list[str]:
-        """As `clock.sh` takes it: microseconds, and milliseconds."""
+        """The arguments of `clock.sh`: microseconds, and milliseconds."""
         if self.rate is not None:
             return ["drift", str(round(self.rate * 1e6))]
         return ["course", *(word for at, s in self.steps for word in (str(round(at * 1e6)), str(round(s * 1000))))]
@@ -91,9 +91,9 @@ class Course:
 class Reading:
     """The clocks that a process with a server's preload read, in seconds.
 
-    at         when it began, by the machine's monotonic clock.
+    at         time of its beginning, by the machine's monotonic clock.
     offsets    (time since the first sample, its wall clock minus the machine's).
-    monotonic  how far its monotonic clock was outside of the interval in which the machine's says that it ran.
+    monotonic  distance of its monotonic clock from the interval in which it ran, by the machine's clock.
     """
 
     at: float
@@ -130,7 +130,7 @@ def library(node: Node) -> str | None:
 def variables(library: str, folder: str, cached: bool = True) -> dict[str, str]:
     """The environment of a process with the clock of `folder`.
 
-    cached  it reads the offset once in each second. If not, it does with each reading of the clock, which then takes
+    cached  it reads the offset once a second. If not, it does with each reading of the clock, which then takes
             some 12 us in place of 1.
 
     Measured with JDK 17 and libfaketime 0.9.10: without DONT_FAKE_MONOTONIC, nanoTime jumps; without
@@ -149,7 +149,7 @@ def variables(library: str, folder: str, cached: bool = True) -> dict[str, str]:
 
 
 def make_ready(node: Node, folder: str) -> None:
-    """Make the files of a clock, with the offset +0; those that are there stay. Before a process begins with it."""
+    """Makes the files of a clock, with the offset +0; existing ones stay. Call it before a process begins with it."""
     node.run(_argv("ready", folder, ""))
 
 
@@ -164,14 +164,14 @@ def hold(node: Node, folder: str, course: Course, ttl_s: float, slew_s: float = 
 
 
 def state(node: Node, folder: str, part: str) -> State:
-    """The files of a clock as they are now."""
+    """The present files of a clock."""
     total, own, running = node.run(_argv("state", folder, part)).text.split()
     return State(int(total) / 1e6, None if own == "-" else int(own) / 1e6, running == "1")
 
 
 def read(node: Node, environment: Mapping[str, str], for_s: float = 0.0, every_s: float = 0.05) -> Reading:
-    """Read both clocks with an environment of `variables`, in a process that begins and ends here. The machine's own
-    are read by processes without it, before and after. Raises InfraError without Python on the node.
+    """Reads both clocks with an environment of `variables`, in a process that begins and ends here. Processes without
+    it read the machine's own clocks before and after. Raises InfraError without Python on the node.
     """
     preloaded = [f"{name}={value}" for name, value in environment.items()]
     samples: list[list[tuple[int, int]]] = []

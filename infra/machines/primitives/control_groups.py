@@ -73,7 +73,7 @@ rm -f -- "$1"
 class Group:
     """A strike's group, made or to be made.
 
-    path     below `mount`. origin: where its processes belong.
+    path     below `mount`. origin: the group of its processes otherwise.
     returns  host's pid -> the group in which the process is now.
     """
 
@@ -138,7 +138,7 @@ def group_for(host: NodeHost, controller: Controller, pids: Sequence[int], run_i
 
 
 def hold(host: NodeHost, group: Group, limit: int, ttl_s: float) -> Lease:
-    """Make the group and move its processes there until the lease ends.
+    """Makes the group and moves its processes there until the lease ends.
 
     limit  of `cpu`: percent of one processor. Of `memory`: bytes of what is charged to the group from now on; beyond
            them the kernel reclaims, and a process that finds nothing to reclaim waits. None is killed.
@@ -152,7 +152,7 @@ def hold(host: NodeHost, group: Group, limit: int, ttl_s: float) -> Lease:
 
 
 def counters(host: NodeHost, group: Group) -> Counters:
-    """Raises InfraError when the group is gone."""
+    """The counters of a group. Raises InfraError if it is gone."""
     names = {"cpu": ["cpu.stat"], "memory": ["memory.usage_in_bytes", "memory.failcnt"]}[group.controller]
     if group.version == 2:
         names = {"cpu": ["cpu.stat"], "memory": ["memory.current", "memory.events"]}[group.controller]
@@ -186,8 +186,8 @@ def burn(host: NodeHost, group: Group, for_s: float) -> None:
 
 
 def read_through(host: NodeHost, group: Group, size: int) -> int:
-    """Let a process of our own in the group read an empty file of `size` bytes: as many of them are then in the page
-    cache. The file has no blocks, so no disk is used.
+    """Lets a process in the group read an empty file of `size` bytes, and returns the bytes of it that are then in the
+    page cache. The file has no blocks, so no disk is used.
     """
     file = posixpath.join(host.folder, f"read-{uuid4().hex[:8]}")
     work = ["sh", "-c", _READ_THROUGH, "read-through", file, str(size)]
@@ -210,15 +210,15 @@ def unavailable(node: Node, host: NodeHost, controller: Controller, run_id: str)
 
 
 def drop_cache(host: NodeHost, group: Group) -> None:
-    """Reclaim what the node has in the page cache, mapped files included: where its processes have a control group of
-    their own (docker). Nothing happens where other processes are in it as well (local).
+    """Reclaims the node's part of the page cache, mapped files included, if its processes have their own control group
+    (docker). Does nothing if other processes are in it as well (local).
     """
     if host.pid is not None:
         host.node.run(_argv("empty", str(group.version), group.mount, group.origin, str(host.pid)), timeout_s=60)
 
 
 def clean_argv(run_id: str) -> list[str]:
-    """The argv that removes the groups of a run on the machine where it is run, when its processes have ended."""
+    """The argv that removes the groups of a run on the machine that executes it, after its processes have ended."""
     return ["sh", "-c", _CLEAN, "clean-groups", f"{_PREFIX}{digest(run_id)[:8]}-*@*"]
 
 

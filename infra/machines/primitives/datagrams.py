@@ -1,4 +1,4 @@
-"""Measures links between nodes, at the sockets: round trips, and what arrives of numbered datagrams.
+"""Measures links between nodes, at the sockets: round trips, and the arrival of numbered datagrams.
 
 The work is done on the nodes (`infra.machines.scripts.datagrams`). The control program can be one end as well.
 """
@@ -17,7 +17,7 @@ from infra.machines.remote.process import ProcessRemote
 from infra.machines.scripts import datagrams
 
 _LISTEN_S = 60
-"""A listener that nobody asks for its report ends after this."""
+"""A listener without a request for its report ends after this."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class End:
         return self.node.address
 
     def run(self, command: str, *words: object, timeout_s: float = 30) -> str:
-        """A command of `infra.machines.scripts.datagrams`: what it prints. Raises InfraError."""
+        """Runs a command of `infra.machines.scripts.datagrams`, and returns its output. Raises InfraError."""
         argv = [self.python, "-c", _script(), command, *map(str, words)]
         return self.node.run(argv, timeout_s=timeout_s).text
 
@@ -67,17 +67,17 @@ class Burst:
 
     @property
     def bits_per_second(self) -> float:
-        """0 where not even two arrived."""
+        """The rate of arrival; 0 if fewer than two arrived."""
         return 8 * self.bytes * (1 - 1 / self.arrived) / self.seconds if self.arrived > 1 and self.seconds else 0.0
 
 
 def burst(
     source: End, target: End, count: int, *, gap_s: float = 0.0005, size: int = 32, port: int = 0, settle_s: float = 0.3
 ) -> Burst:
-    """Send numbered datagrams from one end to the other.
+    """Sends numbered datagrams from one end to the other.
 
     gap_s     between two of them. size: bytes of payload. port: the sender's, 0: any.
-    settle_s  all have arrived when nothing has come for so long.
+    settle_s  all have arrived if nothing has come for so long.
     """
     listener = int(target.run("listen", _LISTEN_S))
     try:

@@ -1,4 +1,4 @@
-"""A proxy for the frames of chosen links, in a node's own network namespace: nobody is configured for it.
+"""A proxy for the frames of chosen links, in a node's own network namespace: no server needs a setting for it.
 
 New connections of a link are redirected to it by nftables (nat), so it must be there before the servers start. It
 counts frames by code, and acts on single ones under a lease (`infra/machines/scripts/frames.py`). Both the rules and
@@ -16,7 +16,7 @@ from infra.machines.primitives.network import TABLE_PREFIX, ipv4
 from infra.machines.scripts import text
 
 MARK: Final = 1 << 15
-"""Of the proxy's own connections. The marks of delayed packets have higher bits."""
+"""The mark of the proxy's own connections. The marks of delayed packets have higher bits."""
 PORT: Final = 4799
 _CONTROL: Final = "/run/harness-frames"
 _TABLE: Final = f"{TABLE_PREFIX}frames"
@@ -71,7 +71,7 @@ def unavailable(node: Node) -> str | None:
 
 
 def start(node: Node, links: Iterable[Link]) -> None:
-    """Start the proxy where none runs, and redirect these links to it, besides those that are already. Raises
+    """Starts the proxy if none runs, and redirects these links to it, besides those that are redirected already. Raises
     InfraError.
     """
     if not runs(node):
@@ -118,7 +118,7 @@ def report(node: Node) -> Report:
 
 
 def _table(name: str, links: Iterable[Link]) -> str:
-    """Commands for nft(8). What is in the table already stays."""
+    """Commands for nft(8). Existing rules of the table stay."""
     lines = [
         f"add table ip {name}",
         f"add chain ip {name} opened {{ type nat hook output priority -100 ; }}",

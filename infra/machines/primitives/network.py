@@ -30,11 +30,12 @@ _PROBE = 'printf harness > "/dev/udp/$1/$2"'
 
 
 def drop_packets(node: Node, sources: Sequence[str], ttl_s: float) -> Lease:
-    """Make the node deaf to what comes from these IPv4 addresses: one direction, established connections included.
+    """Makes the node drop packets from these IPv4 addresses: one direction, established connections included.
 
     Dropped on arrival (hook `input`, priority -300: before connection tracking) and never on sending, where a program
     would see an error that no real network makes. A table per lease, so overlapping faults heal independently; the heal
-    is one command that deletes just that table. Raises InfraError for an address that would cut the node off from us.
+    is one command that deletes just that table. Raises InfraError for an address that would cut the control program
+    off.
     """
     control = control_address(node)
     rules = []
@@ -63,7 +64,7 @@ def delete_table_argv(table: str, family: str = "inet") -> list[str]:
 
 
 def own_tables(node: Node) -> list[str]:
-    """Names of our tables on the node; empty when no packet fault is held there."""
+    """Names of the harness' tables on the node; empty if no packet fault is held there."""
     found = _nft(node, "tables")
     return [table["name"] for table in (item.get("table") for item in found) if table and _ours(table, "name")]
 
@@ -84,7 +85,7 @@ def dropped(node: Node) -> dict[str, int]:
 
 
 def send_probe(node: Node, to_address: str) -> None:
-    """Send one UDP datagram from the node to another's discard port: something for a rule there to drop and count."""
+    """Sends one UDP datagram from the node to another's discard port, for a rule there to drop and count."""
     node.run(["bash", "-c", _PROBE, "probe", str(ipv4(to_address)), str(PROBE_PORT)])
 
 
@@ -102,7 +103,7 @@ def control_connection(node: Node) -> tuple[str, int]:
 
 
 def ipv4(text: str) -> ipaddress.IPv4Address:
-    """Raises InfraError for what is none."""
+    """The address in a text. Raises InfraError for an invalid one."""
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as error:

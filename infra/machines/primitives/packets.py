@@ -1,8 +1,8 @@
 """Packets of chosen links: drops a share of them, delays them, sends them twice.
 
-Each of these is a value with a name of its own. The packets it means are selected in an nftables table of that name
-(`Selection.table`), and counted there. Without this table nothing of it acts any more, so the heal deletes the table
-first. Several may be held on one node, with packets in common too, and each heals alone.
+Each fault is a value with its own name. An nftables table of that name selects and counts its packets
+(`Selection.table`). Without this table the fault has no effect, so the heal deletes the table first. Several may be
+held on one node, with packets in common too, and each heals alone.
 
 Packets are dropped and delayed on arrival (hook `input`, before connection tracking), and copied when they are sent
 (hook `postrouting`). The control program's SSH connection is left out of every selection.
@@ -25,7 +25,7 @@ from infra.machines.primitives.network import TABLE_PREFIX, control_connection, 
 from infra.machines.scripts import delayer
 
 SCRATCH: Final = "192.0.2.1"
-"""An address that no machine has (TEST-NET-1, RFC 5737): to try a mechanism without touching any packet."""
+"""An address that no machine has (TEST-NET-1, RFC 5737), for the trial of a mechanism without any real packet."""
 
 SHARES: Final = 10_000
 """A share of packets is a whole number of these."""
@@ -109,7 +109,7 @@ sweep_packets() {   # ends all packet faults whose names begin with $1
 }
 """
 )
-"""Shell function for `harness clean`: removes what the guards of packet faults could not undo, as they were killed."""
+"""Shell function for `harness clean`: removes packet faults that their guards could not undo, as they were killed."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ class Selection:
         action: Sequence[str],
         family: str = "inet",
     ) -> str:
-        """The commands for nft(8) that make the table: the packets meant go through the chain `hit`, whose rules are
-        `action`. Raises InfraError for an address that is none, or is the node itself.
+        """The commands for nft(8) that make the table: the selected packets go through the chain `hit`, whose rules are
+        `action`. Raises InfraError for an invalid address, or the node's own.
         """
         ends = [str(ipv4(address)) for address in dict.fromkeys(self.addresses)]
         bad = [address for address in ends if ipv4(address).is_loopback or address == node.address]
@@ -169,13 +169,13 @@ def only(share: int) -> list[str]:
 
 
 def new_name(kind: str) -> str:
-    """A name that nobody else has, for a table and all that belongs to it."""
+    """A unique name, for a table and all that belongs to it."""
     return f"{TABLE_PREFIX}{kind}_{uuid4().hex[:8]}"
 
 
 @dataclass(frozen=True)
 class PacketFault(ABC):
-    """Something that is done to the packets of a selection on one node, under one lease."""
+    """A fault that acts on the packets of a selection on one node, under one lease."""
 
     kind: ClassVar[str]
     family: ClassVar[str] = "inet"
@@ -189,10 +189,10 @@ class PacketFault(ABC):
 
     @abstractmethod
     def hold(self, node: Node, ttl_s: float) -> Lease:
-        """Do it, under a lease. Raises InfraError; then nothing is left of it."""
+        """Injects the fault, under a lease. Raises InfraError; then nothing is left of it."""
 
     def counted(self, node: Node) -> int:
-        """Packets that it has acted on so far; 0 where it is not held."""
+        """Packets that it has acted on so far; 0 if it is not held."""
         done = node.run(["nft", "-j", "list", "chain", self.family, self.name, "hit"], check=False)
         if done.code != 0:
             return 0

@@ -30,9 +30,9 @@ exit 0
 
 
 def drop_file_cache(node: Node, dirs: Sequence[str]) -> None:
-    """Write the folders' files to disk and drop their pages from the page cache, file by file; sub-folders too.
+    """Writes the folders' files to disk and drops their pages from the page cache, file by file; sub-folders too.
 
-    Pages that a running process has mapped stay. Nothing is lost by this: the next reader only sees the disk again.
+    Pages that a running process has mapped stay. No data is lost: the next reader only reads from the disk again.
     """
     if dirs:
         node.run(["sh", "-c", _DROP_CACHE, "drop-cache", *dirs], timeout_s=120)

@@ -123,9 +123,9 @@ echo $ended
 
 
 def stop_process(node: Node, process: ProcessId, ttl_s: float) -> Lease:
-    """SIGSTOP, and SIGCONT at the end. Raises InfraError when the process is gone.
+    """Sends SIGSTOP, and SIGCONT at the end. Raises InfraError if the process is gone.
 
-    Returns when every thread is seen stopped: a server was seen to acknowledge an entry after `kill` had returned.
+    Returns once every thread is seen stopped: a server was seen to acknowledge an entry after `kill` had returned.
     """
     return node.lease([_argv(_STOP, "stop", process)], [_argv(_CONTINUE, "continue", process)], ttl_s=ttl_s)
 
@@ -139,10 +139,10 @@ class Pauses:
 
 
 def pause_repeatedly(node: Node, process: ProcessId, lengths: Sequence[tuple[float, float]], ttl_s: float) -> Pauses:
-    """Stop and continue the process again and again until the lease ends; the first pause begins now.
+    """Stops and continues the process repeatedly until the lease ends; the first pause begins now.
 
-    lengths  of a pause and of the time behind it, in seconds; repeated from the first pair. Raises InfraError when the
-             process is gone. A process that is stopped by somebody else is left alone.
+    lengths  of a pause and of the time behind it, in seconds; repeated from the first pair. Raises InfraError if the
+    process is gone. A process that another fault has stopped is left alone.
     """
     folder = f"{HOME}/pauses/{uuid4().hex[:8]}"
     about = [str(process.pid), str(process.started)]
@@ -173,7 +173,7 @@ def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> li
 
 
 def kill_process(node: Node, process: ProcessId) -> None:
-    """SIGKILL, and wait until it is gone. Fine when it is gone already."""
+    """Sends SIGKILL, and waits until the process is gone. It may be gone already."""
     node.run(kill_argv(process))
 
 
@@ -188,21 +188,21 @@ def end_argv(process: ProcessId, grace_s: int) -> list[str]:
 
 
 def kill_noted_argv(pidfile: str) -> list[str]:
-    """The same for whatever process a pid file (`Node.spawn`) names when the command runs."""
+    """The same for the process that a pid file (`Node.spawn`) names when the command runs."""
     return ["sh", "-c", _KILL_NOTED, "kill-noted", pidfile]
 
 
 def end_and_restart(node: Node, process: ProcessId, grace_s: int, restart_argv: Sequence[str], ttl_s: float) -> Lease:
-    """SIGTERM now, SIGKILL after `grace_s` (at most 40: one command of a lease must end within a minute); then as
+    """Sends SIGTERM now, SIGKILL after `grace_s` (at most 40: one command of a lease must end within a minute); then as
     `kill_and_restart`.
     """
     return node.lease([end_argv(process, grace_s)], [list(restart_argv)], ttl_s=ttl_s)
 
 
 def kill_and_restart(node: Node, process: ProcessId, restart_argv: Sequence[str], ttl_s: float) -> Lease:
-    """SIGKILL now; `restart_argv` when the lease ends, on the node itself.
+    """Sends SIGKILL now; runs `restart_argv` when the lease ends, on the node itself.
 
-    `restart_argv` must do nothing when the server runs (as `infra.machines.node.spawn_argv` with `once`), nor keep
+    `restart_argv` must do nothing if the server runs (as `infra.machines.node.spawn_argv` with `once`), nor keep
     stdout open.
     """
     return node.lease([kill_argv(process)], [list(restart_argv)], ttl_s=ttl_s)

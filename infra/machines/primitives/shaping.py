@@ -1,4 +1,4 @@
-"""Bandwidth: what a node sends to some others goes out at a limited rate.
+"""Bandwidth: limits the rate at which a node sends to some others.
 
 A token bucket (tbf) behind one class of a queueing discipline htb at the node's interface; htb lets all other packets
 pass at once. An nftables table (`infra.machines.primitives.packets`) puts the selected packets into that class, by
@@ -22,7 +22,7 @@ LATENCY_MS: Final = 400
 _BURST_S: Final = 0.01
 _LEAST_BURST: Final = 6000
 _DEFAULTS: Final = ("noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "pfifo")
-"""Disciplines that the kernel sets by itself; a deleted root gives place to them."""
+"""Disciplines that the kernel sets by itself; they replace a deleted root."""
 
 _RATE: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(kbit|mbit|gbit)")
 _BITS: Final = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -61,7 +61,7 @@ class Shape(PacketFault):
     rate: str = "1mbit"
 
     def hold(self, node: Node, ttl_s: float) -> Lease:
-        """Raises Occupied where the interface has a discipline already, another one of these say."""
+        """Injects the limit. Raises Occupied if the interface has a discipline already (another limit, say)."""
         device = _device(node, self.selection.addresses[0])
         listed = json.loads(node.run(["tc", "-j", "qdisc", "show", "dev", device, "root"]).text or "[]")
         foreign = [str(one["kind"]) for one in listed if one["kind"] not in _DEFAULTS]
@@ -86,7 +86,7 @@ class Shape(PacketFault):
 
 
 def _device(node: Node, address: str) -> str:
-    """The interface through which the node reaches an address. Raises InfraError where none does."""
+    """The interface through which the node reaches an address. Raises InfraError if none does."""
     words = node.run(["ip", "-o", "route", "get", address], check=False).text.split()
     if "dev" not in words:
         raise InfraError(f"{node.name}: no interface leads to {address}")

@@ -1,4 +1,4 @@
-"""Volumes: a node's data on a file system of its own, which can lose its power, freeze, break and be repaired.
+"""Volumes: file systems for a node's data, which can lose their power, freeze, break and be repaired.
 
 The work is done on the node's host (`infra.machines.api.NodeHost`) by `infra/machines/scripts/volume.py`, which
 describes the mechanism. A volume is mounted in the node's mount namespace alone, and its loop device clears itself: the
@@ -19,15 +19,15 @@ from infra.machines import scripts
 from infra.machines.api import CommandFailed, InfraError, Lease, NodeHost, ProcessId
 
 Data = Literal["ordered", "writeback"]
-"""ext4's modes of the journal (`data=`): what a file holds is on the disk before the file has its size, or it need not
-be.
+"""ext4's modes of the journal (`data=`): a file's content must be on the disk before the file has its size, or need
+not be.
 """
 
 _CYCLE_S: Final = 60
-"""The kernel writes back what it may before a file system can go; on a busy machine that takes seconds."""
+"""Seconds. The kernel writes data back before a file system can go; on a busy machine that takes time."""
 
 _MODULES: Final = ("mounts", "sockets", "throttle")
-"""Those that the script imports, in their order."""
+"""The modules that the script imports, in their order."""
 
 _LOADER: Final = f"""
 import sys, types
@@ -38,7 +38,7 @@ for name in {_MODULES}:
     exec(compile(sys.argv.pop(1), name + ".py", "exec"), module.__dict__)
 exec(compile(sys.argv.pop(1), "volume.py", "exec"), globals())
 """
-"""Modules as text in place of files, under their own names: the machine may be another one."""
+"""Loads modules as text in place of files, under their own names: the machine may be another one."""
 
 _WHEN_USABLE = """
 path=$1 probe=$1/.harness-start
@@ -65,7 +65,7 @@ class Volume:
         return f"{self.host.folder}/{self.path.strip('/').replace('/', '-')}.img"
 
     def to_json(self, processes: Sequence[ProcessId] = ()) -> dict[str, Any]:
-        """For the script."""
+        """The volume as the script's argument."""
         numbers = [process.pid for process in processes]
         return {
             "name": self.node,
@@ -118,15 +118,15 @@ def attached(volume: Volume) -> bool:
 
 
 def data_mode(volume: Volume) -> Data | None:
-    """The mode of its journal; None where it is not mounted. Raises InfraError."""
+    """The mode of its journal; None if it is not mounted. Raises InfraError."""
     found: Data | None = _ask("attached", volume.host, {"volume": volume.to_json()})["data"]
     return found
 
 
 def attach(volume: Volume, size_mib: int, data: Data | None = None) -> bool:
     """Mounts it with the folder's former content; returns whether that had to be done. The file that power failures
-    must leave is written and synced. data: the mode of its journal, also where it is mounted already, which no process
-    may use then; None: that which it has, or ext4's default. Raises InfraError.
+    must leave is written and synced. data: the mode of its journal, also for a mounted volume, which no process may
+    use then; None: its present mode, or ext4's default. Raises InfraError.
     """
     asked = {"volume": volume.to_json(), "size_mib": size_mib, "data": data}
     made = bool(_ask("attach", volume.host, asked)["attached"])
@@ -135,13 +135,13 @@ def attach(volume: Volume, size_mib: int, data: Data | None = None) -> bool:
 
 
 def mark(volumes: Sequence[Volume]) -> None:
-    """Write and sync the file that the next power failure must leave."""
+    """Writes and syncs the file that the next power failure must leave."""
     _ask_all("mark", volumes)
 
 
 def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequence[str] = ()) -> PowerCycle:
-    """The machines lose their power at one instant, and come back: what was not synced is gone, these processes have
-    ended. On machines of their own, the instants differ by the time that a command takes to reach them.
+    """Cuts the power of the machines at one instant, and brings them back: unsynced data is gone, and these processes
+    have ended. On separate machines, the instants differ by the time that a command takes to reach them.
 
     A cycle that began is finished even if this program ends. durable: names of small files to compare.
     """
@@ -163,7 +163,7 @@ def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequen
 
 
 def state(volume: Volume) -> Mapping[str, Any]:
-    """`device`, `free` (bytes) and `write`: what a small synced write comes to: `ok`, `frozen` (it would not end), or
+    """`device`, `free` (bytes) and `write`, the result of a small synced write: `ok`, `frozen` (it would not end), or
     the name of its error (`EIO`, `EROFS`, `ENOSPC`).
     """
     found: Mapping[str, Any] = _ask("state", volume.host, {"volumes": [volume.to_json()]})[volume.node]
@@ -219,7 +219,9 @@ def slow_down(volume: Volume, device: str, limits: Mapping[str, int], ttl_s: flo
 
 
 def when_usable(path: str, argv: Sequence[str]) -> list[str]:
-    """A command of the node that waits for the volume: what starts without it would write below its mount point."""
+    """A command of the node that waits for the volume: a server started without it would write below its mount
+    point.
+    """
     return ["sh", "-c", _WHEN_USABLE, "when-usable", path, *argv]
 
 
@@ -229,7 +231,7 @@ def _ask_all(
     processes: Mapping[Volume, Sequence[ProcessId]] | None = None,
     **more: object,
 ) -> list[dict[str, Any]]:
-    """On each host that is concerned, at the same time."""
+    """Runs a command on each concerned host, at the same time."""
     hosts: dict[object, list[Volume]] = {}
     for volume in volumes:
         # Nodes that share our kernel are struck by one command.

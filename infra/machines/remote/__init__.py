@@ -1,1 +1,1 @@
-"""Transports: how a command reaches a machine."""
+"""Transports: the ways of a command to a machine."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 CAP: Final = 16 << 20
-"""Bytes kept of stdout, and of stderr, unless the caller says otherwise."""
+"""Bytes kept of stdout, and of stderr, unless the caller sets another limit."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Stream(Protocol):
     """A command that runs, with its stdin and stdout. When the control program dies, its stdin ends."""
 
     def send(self, data: bytes, deadline: float) -> bool:
-        """Write to its stdin, until `deadline` (of `time.monotonic`). False: it takes nothing any more."""
+        """Writes to its stdin, until `deadline` (of `time.monotonic`). False: it takes no more data."""
 
     def line(self, deadline: float) -> str | None:
         """Its next line, or None at the end of its stdout or at the deadline."""
@@ -42,9 +42,9 @@ class Stream(Protocol):
 
 
 class Remote(Protocol):
-    """A way in which commands reach one machine. Thread-safe. Commands are argv lists; no shell ever sees a value.
+    """The way of commands to one machine. Thread-safe. Commands are argv lists; no shell ever sees a value.
 
-    where  what it connects to, for messages.
+    where  its destination, for messages.
     """
 
     @property
@@ -59,19 +59,18 @@ class Remote(Protocol):
         cap: int = CAP,
         sink: Callable[[bytes], object] | None = None,
     ) -> ExecResult:
-        """Run to the end, stdout and stderr drained together. With `sink`, stdout goes there and is not kept.
+        """Runs a command to its end, stdout and stderr drained together. With `sink`, stdout goes there and is not
+        kept.
 
-        Raises NodeUnreachable when the end was not seen within `deadline_s`: then it may or may not have run. A command
+        Raises NodeUnreachable if the end was not seen within `deadline_s`: then it may or may not have run. A command
         that may have run is never sent again. InfraError: it certainly did not run.
         """
 
     def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream:
-        """Start a command and keep it. It has no deadline on the machine. Raises NodeUnreachable, InfraError."""
+        """Starts a command and keeps it. It has no deadline on the machine. Raises NodeUnreachable, InfraError."""
 
     def connect(self, timeout_s: float) -> None:
-        """Be ready for commands. Raises NodeUnreachable while the machine does not answer, InfraError where it never
-        will.
-        """
+        """Prepares for commands. Raises NodeUnreachable while the machine does not answer, else InfraError."""
 
     def close(self) -> None:
-        """End everything that hangs on this way: streams, and with them leases. A later command opens it again."""
+        """Ends everything that depends on this way: streams, and with them leases. A later command opens it again."""

@@ -126,7 +126,7 @@ def _drained(
     cap: int,
     sink: Callable[[bytes], object] | None,
 ) -> ExecResult:
-    """Feed and drain a process until it has ended. Raises TimeoutError."""
+    """Feeds and drains a process until it has ended. Raises TimeoutError."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

@@ -1,7 +1,7 @@
 """Commands over SSH: `infra.machines.remote.api.Remote` on one connection.
 
-sshd's `exec` takes one string and gives it to the user's login shell, so there is exactly one place where an argv list
-becomes a string (`command_line`), by `shlex.join`.
+sshd's `exec` takes one string and passes it to the user's login shell, so an argv list becomes a string in exactly one
+place (`command_line`), by `shlex.join`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_LINE: Final = (128 << 10) - 64
 
 
 def command_line(argv: Sequence[str]) -> bytes:
-    """The argv as one line for a POSIX shell, which takes it apart into the same words again.
+    """The argv as one line for a POSIX shell, which splits it into the same words again.
 
     Words may hold any character but NUL; undecodable bytes of file names may be there as surrogates.
     """
@@ -38,7 +38,7 @@ def command_line(argv: Sequence[str]) -> bytes:
 class SshRemote:
     """Implements `infra.machines.remote.api.Remote`. `sudo`: commands run through `sudo -n` (a user who is not root).
 
-    Connects when first used, and again when the connection turns out dead before a command was sent.
+    Connects on first use, and again if the connection is found dead before a command was sent.
     """
 
     def __init__(self, connection: Connection, *, sudo: bool = False) -> None:
@@ -90,7 +90,7 @@ class SshRemote:
 
 
 class ChannelStream:
-    """A command on a channel of its own; implements `infra.machines.remote.api.Stream`."""
+    """A command on its own channel; implements `infra.machines.remote.api.Stream`."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel, self._rest = channel, b""

@@ -1,14 +1,15 @@
 """One SSH connection to a node: made when needed, host key checked, and commands run over it as bytes in, bytes out.
 
-What paramiko leaves to its user, and this module does (each was measured or seen to bite):
+Tasks that paramiko leaves to its user (the need for each was measured or observed):
 
-* `TCP_NODELAY` on a socket of our own: without it every command waits some 40 ms for a delayed acknowledgement.
+* `TCP_NODELAY` on a socket that this module opens: without it every command waits some 40 ms for a delayed
+acknowledgement.
 * Every channel is closed explicitly: one left to the garbage collector can make sshd drop the whole connection.
 * stdout and stderr are drained together, stdin is fed beside them: no order of output can block a command.
-* No end of stdin is sent for a command that may be gone by then. paramiko's thread answers sshd's close while ours is
-  about to send that end, and sshd drops the whole connection for it ("ieof packet referred to nonexistent channel").
+* No end of stdin is sent for a command that may have ended. paramiko's thread answers sshd's close while this module is
+about to send that end, and sshd then drops the whole connection ("ieof packet referred to nonexistent channel").
 * Waiting for the server's "yes" to a command has a deadline too; paramiko's own has none.
-* `TCP_USER_TIMEOUT`: a peer that vanished without a word is noticed in seconds, not in a quarter of an hour.
+* `TCP_USER_TIMEOUT`: a peer that vanished silently is noticed in seconds, not in a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _ALL_AT_ONCE = 6
 class Connection:
     """The SSH connection to one node; thread-safe. Errors are `InfraError` (or `NodeUnreachable`), one line each.
 
-    `host_key` None means: trust what the user's `known_hosts` (and `/etc/ssh/ssh_known_hosts`) says, and nothing else.
+    `host_key` None: only keys in the user's `known_hosts` (and `/etc/ssh/ssh_known_hosts`) are trusted.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Connection:
         return f"{self.user}@{self.host}:{self.port}"
 
     def close(self) -> None:
-        """Close the connection and all its channels. A later command opens a new one. It does not wait: a
+        """Closes the connection and all its channels. A later command opens a new one. It does not wait: a
         connection that is being opened to a lost machine is dropped as soon as it is open.
         """
         self._closed += 1
@@ -105,7 +106,7 @@ class Connection:
     def open_channel(self, timeout_s: float) -> paramiko.Channel:
         """A fresh session channel, with nothing sent on it yet; the caller closes it.
 
-        Reconnects once when the connection turns out to be dead: safe, for no command has been sent.
+        Reconnects once if the connection is found dead: this is safe, since no command was sent.
         """
         for last in (False, True):
             transport = self.connect(timeout_s)
@@ -135,9 +136,9 @@ class Connection:
         cap: int = CAP,
         sink: Callable[[bytes], object] | None = None,
     ) -> ExecResult:
-        """Run the command line to its end. With `sink`, stdout goes there piece by piece, uncapped, and is not kept.
+        """Runs the command line to its end. With `sink`, stdout goes there piece by piece, uncapped, and is not kept.
 
-        `line` is one command for a POSIX shell. Raises NodeUnreachable when the end was not seen within `deadline_s`:
+        `line` is one command for a POSIX shell. Raises NodeUnreachable if the end was not seen within `deadline_s`:
         then it may or may not have run.
         """
         # Without stdin, no data of the caller may cross the command's end; with it, the end waits until all has
@@ -158,7 +159,7 @@ class Connection:
             self._slots.release()
 
     def start(self, channel: paramiko.Channel, line: bytes, timeout_s: float) -> None:
-        """Send the command and wait for the server's consent. Raises NodeUnreachable: it may or may not run."""
+        """Sends the command and waits for the server's consent. Raises NodeUnreachable: it may or may not run."""
         # exec_command waits for the reply without a limit; closing the channel is what ends that wait.
         watchdog = threading.Timer(timeout_s, shut, (channel,))
         watchdog.daemon = True
@@ -178,7 +179,7 @@ class Connection:
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         while True:
-            # Asked before draining: what comes between the two is drained, not lost.
+            # Checked before draining: data that comes between the two is drained, not lost.
             ended = channel.eof_received or channel.closed
             while channel.recv_ready():
                 into(channel.recv(_CHUNK))
@@ -197,7 +198,9 @@ class Connection:
         return ExecResult(code, bytes(out.data), bytes(err.data), out.truncated or err.truncated)
 
     def _was_lost(self, channel: paramiko.Channel) -> bool:
-        """No exit status: ended by a signal (then sshd closed the channel in order), or did the connection break?"""
+        """True if a command without an exit status lost its connection, and was not ended by a signal (then sshd closed
+        the channel in order).
+        """
         transport = channel.get_transport()
         if channel.eof_received:
             # paramiko closes the channels of a broken connection a moment before it calls the connection inactive.
@@ -277,13 +280,13 @@ class Connection:
 
 
 def shut(channel: paramiko.Channel) -> None:
-    """Close a channel. That its connection broke meanwhile is no failure of what ran in it, and is not raised."""
+    """Closes a channel. If its connection broke meanwhile, that is no failure of the command, and is not raised."""
     with suppress(paramiko.SSHException, EOFError, OSError):
         channel.close()
 
 
 class _Capped:
-    """Keeps the first `cap` bytes it is given."""
+    """Keeps the first `cap` bytes that it gets."""
 
     def __init__(self, cap: int) -> None:
         self.data, self.truncated = bytearray(), False
@@ -297,7 +300,7 @@ class _Capped:
 
 @contextmanager
 def _fed(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Iterator[None]:
-    """Send stdin and its end; a large one from a thread of its own, which is gone when the block ends."""
+    """Sends stdin and its end; a large one from its own thread, which is gone when the block ends."""
 
     def feed() -> None:
         # A command may end without having read all: its exit code shows the reason, not this failure.
@@ -327,7 +330,7 @@ def _fed(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Iterator[N
 
 
 def _prefer(transport: paramiko.Transport, names: list[str]) -> None:
-    """Ask the server for host keys of the known types first: it may hold several, and we know one."""
+    """Requests host keys of the known types first: the server may have several, of which only one is known."""
     options = transport.get_security_options()
     offered = list(options.key_types)
     wanted = [t for name in names for t in (("rsa-sha2-512", "rsa-sha2-256") if name == "ssh-rsa" else (name,))]

@@ -46,7 +46,7 @@ _RUNNING: Final = "All register process has been done"
 @dataclass(frozen=True)
 class Registration:
     """up        whether the process runs.
-    temp, identity  what the two files hold; None: there is no such file. torn: a file is there that says nothing.
+    temp, identity  the content of the two files; None: no such file. torn: a file exists without valid content.
     state     since its last start, by its log: `RUNNING` once its group has a master.
     """
 
@@ -70,7 +70,7 @@ def log_size(server: Server) -> int:
 
 
 def look(server: Server, since: int) -> Registration:
-    """since: `log_size` before the last start. Raises InfraError."""
+    """The present registration. since: `log_size` before the last start. Raises InfraError."""
     return _read(server.node, server.pidfile, server.log, since, identity_file(server))
 
 

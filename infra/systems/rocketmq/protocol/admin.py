@@ -29,16 +29,16 @@ _TOPIC_MISSING: Final = 17
 _GROUP_MISSING: Final = 26
 _SYSTEM_ERROR: Final = 1
 _MISSING_BEFORE_5_3: Final = ("No group in this broker",)
-"""Remarks with which brokers of 5.1 and 5.2 say that, with a code that says nothing."""
+"""Remarks of brokers of 5.1 and 5.2 for a missing group; their code is not specific."""
 _NOT_FOUND: Final = 22
 _TIMER_CHECKPOINT: Final = 32
-"""Bytes that it has at least; since 5.0 the version of the table follows them."""
+"""The least bytes of a timer's checkpoint; since 5.0 the version of the table follows them."""
 READ_WRITE: Final = 6
 """Permission bits of a topic: 4 read, 2 write."""
 
 
 class AdminError(Exception):
-    """The server answered, and refused. One line: which server, what was asked, the code and its words."""
+    """The server answered, and refused. One line: the server, the request, the code and its text."""
 
     def __init__(self, address: str, request: Request, code: int, remark: str | None) -> None:
         self.code, self.remark = code, remark
@@ -86,7 +86,7 @@ class NameServer(Server):
     async def route(self, topic: str) -> Json | None:
         """`queueDatas` and `brokerDatas` (`brokerAddrs`: id -> address) of a topic; None: not known here.
 
-        A slave that acts as the master stands under id "0" here; for real ids ask `member_group`.
+        A slave that acts as the master has the id "0" here; for real ids call `member_group`.
         """
         try:
             return await self.json(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
@@ -107,7 +107,7 @@ class NameServer(Server):
         return {int(number): address for number, address in members.items()}
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Keep a value here, also over a restart. No other name server gets it."""
+        """Stores a value here, also over a restart. No other name server gets it."""
         await self.request(Request.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
 
     async def kv_table(self, namespace: str) -> dict[str, str]:
@@ -139,7 +139,7 @@ class BrokerAdmin(Server):
         permission: int = READ_WRITE,
         order: bool = False,
     ) -> None:
-        """Make or change a topic here. `message_type`: NORMAL, FIFO, DELAY or TRANSACTION; brokers check it only if
+        """Creates or changes a topic here. `message_type`: NORMAL, FIFO, DELAY or TRANSACTION; brokers check it only if
         configured to.
         """
         ext = {
@@ -178,7 +178,7 @@ class BrokerAdmin(Server):
         return True
 
     async def create_group(self, group: str, *, orderly: bool = False, retries: int = 16) -> None:
-        """Make or change a consumer group here."""
+        """Creates or changes a consumer group here."""
         body = {
             "groupName": group,
             "consumeEnable": True,
@@ -215,7 +215,9 @@ class BrokerAdmin(Server):
         return await self.properties(Request.GET_BROKER_CONFIG)
 
     async def set_config(self, settings: Mapping[str, str]) -> None:
-        """Change configuration while it runs. Unknown keys and bad values are ignored in silence: read it back."""
+        """Changes the configuration of the running broker. It silently ignores unknown keys and bad values: read it
+        back.
+        """
         body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
         await self.request(Request.UPDATE_BROKER_CONFIG, {}, body)
 
@@ -225,7 +227,7 @@ class BrokerAdmin(Server):
         return {key: {int(queue): int(at) for queue, at in queues.items()} for key, queues in table.items()}
 
     async def delay_offsets(self) -> dict[int, int]:
-        """Delay level -> how far its queue has been delivered."""
+        """Delay level -> the offset up to which its queue has been delivered."""
         table = (await self.json(Request.GET_ALL_DELAY_OFFSET)).get("offsetTable") or {}
         return {int(level): int(at) for level, at in table.items()}
 
@@ -319,14 +321,14 @@ class Controller(Server):
 
     async def sync_state(self, broker_names: Sequence[str]) -> Json:
         """Group -> `masterBrokerId`, `masterAddress`, `masterEpoch`, `syncStateSetEpoch`, `inSyncReplicas` and
-        `notInSyncReplicas` (brokerName, brokerId, brokerAddress, alive). A group nobody knows is not in it.
+        `notInSyncReplicas` (brokerName, brokerId, brokerAddress, alive). An unknown group is not in it.
         """
         reply = await self.json(Request.CONTROLLER_GET_SYNC_STATE_DATA, {}, json.dumps(list(broker_names)).encode())
         table = reply.get("replicasInfoTable") or {}
         return dict(table)
 
     async def elect_master(self, cluster: str, broker_name: str, broker_id: int = -1) -> None:
-        """Have a master elected (-1: any). A master that lives stays: AdminError 2011."""
+        """Requests the election of a master (-1: any). A living master stays: AdminError 2011."""
         ext = {
             "clusterName": cluster,
             "brokerName": broker_name,
@@ -336,7 +338,7 @@ class Controller(Server):
         await self.request(Request.CONTROLLER_ELECT_MASTER, ext)
 
     async def next_broker_id(self, cluster: str, broker_name: str) -> int:
-        """The id that the next new broker of a group would apply for; 1 for a group nobody knows."""
+        """The id that the next new broker of a group would apply for; 1 for an unknown group."""
         ext = {"clusterName": cluster, "brokerName": broker_name}
         reply = (await self.request(Request.CONTROLLER_GET_NEXT_BROKER_ID, ext)).ext
         try:
@@ -345,7 +347,7 @@ class Controller(Server):
             raise Malformed(f"{self.address}: an answer without the next broker id") from None
 
     async def clean_broker_data(self, cluster: str, broker_name: str, broker_ids: Sequence[int]) -> None:
-        """Have brokers that do not live forgotten (`mqadmin cleanBrokerMetadata`). One that lives: AdminError 2009."""
+        """Makes the controllers forget dead brokers (`mqadmin cleanBrokerMetadata`). A living one: AdminError 2009."""
         ext = {
             "clusterName": cluster,
             "brokerName": broker_name,

@@ -1,4 +1,4 @@
-"""One broker, as producers and consumers see it: one attempt, an exact deadline, and what the answer says.
+"""One broker, as producers and consumers see it: one attempt, an exact deadline, and the outcome by its answer.
 
 >>> broker = Broker("198.18.20.11", 10911, deadline_s=5, raft_log=False)
 >>> sent = await broker.send("log-1", 0, b"17")  # doctest: +SKIP

@@ -1,7 +1,7 @@
-"""A reader of what servers send for JSON: fastjson's dialect, in which keys need not be strings.
+"""A reader of the JSON that servers send: fastjson's dialect, in which keys need not be strings.
 
-A map with integer keys comes as `{0:"10.0.0.1:10911"}`, one with objects as keys as `{{"queueId":0,...}:7}`. What is
-read has plain JSON types: such a key becomes its own JSON text, `"0"` or `'{"queueId":0}'` (members in order of name,
+A map with integer keys comes as `{0:"10.0.0.1:10911"}`, one with objects as keys as `{{"queueId":0,...}:7}`. The
+result has plain JSON types: such a key becomes its own JSON text, `"0"` or `'{"queueId":0}'` (members in order of name,
 no spaces), so that `json.loads(key)` gives it back.
 
 Source: `RemotingSerializable.encode` hands maps to fastjson, whose writer quotes no key that is no string.
@@ -44,7 +44,7 @@ def loads(data: bytes | str) -> Any:
 
 
 class _Reader:
-    """Recursive descent over one text; `at` is where it stands."""
+    """Recursive descent over one text; `at` is the present position."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -114,5 +114,5 @@ class _Reader:
 
 
 def canonical(value: Any) -> str:
-    """A value as the text that stands for it where it is a key."""
+    """The text that represents a value if it is a key."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

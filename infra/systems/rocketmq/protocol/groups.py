@@ -42,7 +42,7 @@ class Locked:
 
 
 class Membership(Link):
-    """A broker, as a member of a group sees it. What it pushes (39, 40) comes over the connection that sent the
+    """A broker, as a member of a group sees it. Its pushes (39, 40) come over the connection that sent the
     heartbeat: give a member that waits in calls a second object for this.
     """
 
@@ -104,8 +104,8 @@ class Membership(Link):
     async def send_back(
         self, topic: str, physical: int, *, group: str, delay_level: int = 1, deadline_s: float | None = None
     ) -> Answer:
-        """Have a message, by its place in the commit log, delivered to the group once more, after a delay (level 1: a
-        second): as a new message of `retry_topic(group)`.
+        """Requests another delivery of a message to the group, by its place in the commit log, after a delay (level 1:
+        a second): as a new message of `retry_topic(group)`.
         """
         ext = {
             "offset": str(physical),
@@ -120,8 +120,8 @@ class Membership(Link):
     async def lock_queues(
         self, client_id: str, queues: Collection[Queue], *, group: str, deadline_s: float | None = None
     ) -> Locked:
-        """Lock queues for this client of a group, or prolong its locks. Slaves grant them, too. With lockInStrictMode a
-        majority of the replicas must agree; where it does not, those that did hold the lock until it expires.
+        """Locks queues for this client of a group, or prolongs its locks. Slaves grant them, too. With lockInStrictMode
+        a majority of the replicas must agree; if it does not, the ones that did hold the lock until it expires.
         """
         try:
             frame = await self.ask(
@@ -136,7 +136,7 @@ class Membership(Link):
     async def unlock_queues(
         self, client_id: str, queues: Collection[Queue], *, group: str, deadline_s: float | None = None
     ) -> Answer:
-        """Give locks back."""
+        """Releases locks."""
         body = _lock_body(client_id, queues, group)
         return await self.operate("lock", Request.UNLOCK_BATCH_MQ, {}, body, deadline_s=deadline_s)
 

@@ -1,4 +1,4 @@
-"""The connection that everything else here goes over, and what an operation without a result of its own comes to."""
+"""The connection of all requests in this package, and the answer of operations without a result of their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Link:
     again by the next call after it ended.
 
     `raft_log`: whether the CommitLog is a Raft log, for answers that mean different things then.
-    `on_request` gets what the server asks of the client (39, 40, ...), on the event loop; it must not block.
+    `on_request` gets the server's requests to the client (39, 40, ...), on the event loop; it must not block.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Link:
     async def ask(
         self, code: int, ext: Mapping[str, str], body: bytes = b"", *, deadline_s: float | None = None
     ) -> Frame:
-        """One request and its answer, whatever its code, all within the deadline. Raises RemotingError."""
+        """Sends one request, and returns its answer with any code, all within the deadline. Raises RemotingError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.deadline_s if deadline_s is None else deadline_s)
         connection = await self._connected(deadline - loop.time())
         return await connection.call(code, body, deadline - loop.time(), ext=ext)
 
     async def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
-        """A request without an answer, also while a call waits. Raises Refused where nothing was sent."""
+        """Sends a request without an answer, also while a call waits. Raises Refused if nothing was sent."""
         (await self._connected(self.deadline_s)).post(code, body, ext=ext)
 
     async def operate(
@@ -79,7 +79,7 @@ class Link:
         *,
         deadline_s: float | None = None,
     ) -> Answer:
-        """A request whose answer's code is all there is to know."""
+        """Sends a request of whose answer only the code counts."""
         try:
             frame = await self.ask(code, ext, body, deadline_s=deadline_s)
         except RemotingError as error:
@@ -108,7 +108,7 @@ class Link:
             raise Broken(f"{self.address}: {e}") from None
 
     async def close(self) -> None:
-        """Drop the connection. The link may be used again and then makes a new one."""
+        """Drops the connection. The link may be used again and then makes a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

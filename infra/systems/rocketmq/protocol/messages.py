@@ -20,7 +20,7 @@ from typing import Final
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 BLANK: Final = 0xCBD43194
-"""Fills the rest of a commit log file; no message."""
+"""The magic number of the filling at the end of a commit log file; no message."""
 
 COMPRESSED: Final = 1
 PREPARED: Final = 4
@@ -39,7 +39,7 @@ _MAX_PROPERTIES: Final = 32767
 
 
 class MessageError(Exception):
-    """The bytes are no message, or one that is not read here. One line."""
+    """The bytes are no message, or one of an unsupported kind. One line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _host(data: bytes, at: int, v6: bool) -> tuple[str, int]:
 
 
 def _inflated(body: bytes, system: int, start: int) -> bytes:
-    """The body as it was before the producer compressed it. Ours never do; the native client does from 4 KiB on."""
+    """The uncompressed body. The harness' producers never compress; the native client does from 4 KiB on."""
     if not system & COMPRESSED:
         return body
     if (system >> 8) & 7 not in _ZLIB:
@@ -160,7 +160,7 @@ def _inflated(body: bytes, system: int, start: int) -> bytes:
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """Properties as they travel. Raises ValueError for text that would be taken for a separator, or for too much."""
+    """Properties as they are sent. Raises ValueError for text with a separator in it, and for too much text."""
     for name, value in properties.items():
         if not name or {"\x01", "\x02"} & {*name, *value}:
             raise ValueError(f"property {name!r}={value!r}: neither may hold \\x01 or \\x02, nor may the name be empty")
@@ -171,7 +171,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The reverse; what has no name or no value is left out, as in `MessageDecoder.string2messageProperties`."""
+    """The reverse; entries without a name or a value are left out, as in `MessageDecoder.string2messageProperties`."""
     pairs = (part.split("\x01") for part in text.split("\x02"))
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[0]}
 

@@ -24,7 +24,7 @@ UNKNOWN_GROUP: Final = 2008
 
 REFUSALS: Final[Collection[int]] = (2, *range(2000, 2015))
 """Codes after which nothing has changed, nor will. A controller that does not lead refuses before it proposes anything
-(`appendEvent`, `applyToJRaft`); all others are found by the state machine, which then makes no event. 1 (an exception,
+(`appendEvent`, `applyToJRaft`); the state machine finds all others, and then makes no event. 1 (an exception,
 such as a wait of 5 s that was in vain) and 2015 (JRaft gave the entry up) may come behind a proposal that is committed
 later.
 """
@@ -44,7 +44,9 @@ class Metadata(Controller):
     """One connection to one controller."""
 
     async def apply_id(self, cluster: str, group: str, broker_id: int, code: str) -> None:
-        """Apply for an id. code: `ADDRESS;WORD`; who repeats it has the same id. Another's id: AdminError 2014."""
+        """Applies for an id. code: `ADDRESS;WORD`; a repetition gets the same id. Another broker's id: AdminError
+        2014.
+        """
         ext = {
             "clusterName": cluster,
             "brokerName": group,
@@ -54,7 +56,7 @@ class Metadata(Controller):
         await self.request(Request.CONTROLLER_APPLY_BROKER_ID, ext)
 
     async def register(self, cluster: str, group: str, broker_id: int, address: str) -> None:
-        """Be known at this address. An id that nobody applied for: AdminError 2010."""
+        """Registers this address of the broker. An id that no broker applied for: AdminError 2010."""
         ext = {
             "clusterName": cluster,
             "brokerName": group,
@@ -64,8 +66,8 @@ class Metadata(Controller):
         await self.request(Request.CONTROLLER_REGISTER_BROKER, ext)
 
     async def elect(self, cluster: str, group: str, broker_id: int) -> Elected:
-        """Make this broker the master. It lives and is in the SyncStateSet, or is the first: else AdminError 2012. It
-        is the master already: 2011.
+        """Makes this broker the master. It must live and be in the SyncStateSet, or be the first: else AdminError 2012.
+        It is the master already: 2011.
         """
         ext = {
             "clusterName": cluster,
@@ -85,7 +87,9 @@ class Metadata(Controller):
             raise Malformed(f"{self.address}: an election without its epochs or its SyncStateSet") from None
 
     async def alter(self, group: str, master: int, master_epoch: int, in_sync: Collection[int], epoch: int) -> int:
-        """Another SyncStateSet, as the master of this epoch, in place of the one with `epoch`. The new epoch."""
+        """Proposes, as the master of this epoch, a SyncStateSet in place of the one with `epoch`. Returns the new
+        epoch.
+        """
         ext = {"brokerName": group, "masterBrokerId": str(master), "masterEpoch": str(master_epoch)}
         body = json.dumps({"syncStateSet": sorted(in_sync), "syncStateSetEpoch": epoch}).encode()
         reply = (await self.request(Request.CONTROLLER_ALTER_SYNC_STATE_SET, ext, body)).ext
@@ -95,7 +99,7 @@ class Metadata(Controller):
             raise Malformed(f"{self.address}: a new SyncStateSet without its epoch") from None
 
     async def beat(self, cluster: str, group: str, broker_id: int, address: str, lives_ms: int) -> None:
-        """A heartbeat: the broker lives for so long, unless its connection ends. Any controller takes it."""
+        """Sends a heartbeat: the broker lives for so long, unless its connection ends. Any controller takes it."""
         ext = {
             "clusterName": cluster,
             "brokerName": group,

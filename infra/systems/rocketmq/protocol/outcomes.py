@@ -1,7 +1,7 @@
 """The meaning of a broker's answers for an operation: data, with the source of each line.
 
 `ok`: certainly happened. `fail`: certainly did not, and never will. `info`: unknown. A change may be called failed only
-where the refusal comes before anything is appended to the commit log; from then on it may be replicated and read at any
+if the refusal comes before anything is appended to the commit log; from then on it may be replicated and read at any
 later time, whatever answer the client got. RocketMQ may also accept less surely than requested (10, 11, 12): the
 message is in the master's log, and a switch may still lose it, so these are `info`, with their offset.
 
@@ -37,9 +37,8 @@ ALL: Final = READS | CHANGES
 class Line:
     """One answer. `remark`: what must occur in the remark, in lower case; empty: anything.
 
-    raft_log  True: only where the CommitLog is a Raft log, since DLedger's refusals are translated into RocketMQ's
-    words;
-              False: only where it is not; None: everywhere.
+    raft_log  True: only where the CommitLog is a Raft log, since DLedger's refusals are translated into
+              RocketMQ's words; False: only where it is not; None: everywhere.
     """
 
     operations: Set[Operation]
@@ -52,12 +51,12 @@ class Line:
 
 
 def _refused(code: int, why: str, source: str, remark: str = "", operations: Set[Operation] = ALL) -> Line:
-    """Turned away before anything was done: nothing happened, and nothing will."""
+    """Refused before any effect: nothing happened, and nothing will."""
     return Line(operations, code, "fail", f"{why}: refused before anything was done", source, remark)
 
 
 def _unsure(code: int, why: str, source: str, remark: str = "", operations: Set[Operation] = CHANGES) -> Line:
-    """Perhaps done, or done less surely than asked."""
+    """Perhaps done, or done less surely than requested."""
     return Line(operations, code, "info", why, source, remark)
 
 
@@ -217,7 +216,7 @@ def line_of(operation: Operation, code: int, remark: str | None, raft_log: bool 
 
 
 def outcome_of_error(operation: Operation, error: RemotingError) -> Outcome:
-    """The outcome where no answer came. A read has no effect, so its loss is a failure."""
+    """The outcome without an answer. A read has no effect, so its loss is a failure."""
     if isinstance(error, Refused):
         return Outcome("fail", f"nothing was sent: {error}")
     what = "timed out" if isinstance(error, TimedOut) else "the connection broke"

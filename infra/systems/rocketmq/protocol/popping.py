@@ -51,13 +51,13 @@ class Handle:
 
     @property
     def text(self) -> str:
-        """As it travels, and is in histories."""
+        """The handle as text, as it is sent and stored in histories."""
         numbers = self.start, self.popped_ms, self.invisible_ms, self.revive_queue, self.retry
         return " ".join([*map(str, numbers), self.broker_name, str(self.queue), str(self.offset)])
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError."""
+        """The handle of a text. Raises ValueError."""
         words = text.split(" ")
         if len(words) != 8:
             raise ValueError(f"{text[:120]!r} is not a handle: {len(words)} words, not 8")
@@ -106,7 +106,7 @@ class Acked:
 
 
 class Popping(Link):
-    """A broker, as a consumer sees it that pops."""
+    """A broker, as a popping consumer sees it."""
 
     async def pop(
         self,
@@ -122,7 +122,7 @@ class Popping(Link):
         orderly: bool = False,
         deadline_s: float | None = None,
     ) -> Popped:
-        """Take messages of a queue (-1: any). The group must exist; it needs no heartbeat. With `poll_s` the broker
+        """Takes messages of a queue (-1: any). The group must exist; it needs no heartbeat. With `poll_s` the broker
         waits that long for one. An orderly pop gives a queue's next messages only after those before are acknowledged.
 
         A pop whose answer is lost may have made messages invisible: `info`.
@@ -152,7 +152,7 @@ class Popping(Link):
             return Popped(outcome_of_error("pop", error))
 
     async def ack(self, topic: str, handle: Handle | str, *, group: str, deadline_s: float | None = None) -> Acked:
-        """Acknowledge a delivery; `topic` is the one that was popped from. Raises ValueError for what is no handle."""
+        """Acknowledges a delivery; `topic` is the one that was popped from. Raises ValueError for an invalid handle."""
         handle = _handle(handle)
         ext = self._delivery(topic, group, handle)
         answer = await self.operate("ack", Request.ACK_MESSAGE, ext, deadline_s=deadline_s)
@@ -167,7 +167,7 @@ class Popping(Link):
         group: str,
         deadline_s: float | None = None,
     ) -> Extended:
-        """Have a delivery stay invisible for so long from now on. Raises ValueError for what is no handle."""
+        """Makes a delivery stay invisible for so long from now on. Raises ValueError for an invalid handle."""
         handle = _handle(handle)
         ext = {**self._delivery(topic, group, handle), "invisibleTime": str(invisible_ms)}
         try:
@@ -200,7 +200,7 @@ class Popping(Link):
         )
 
     def _with_handles(self, frame: Frame, broker_name: str) -> list[tuple[Message, Handle]]:
-        """The messages, each with its handle: its own where it has one (retry topics), else put together."""
+        """The messages, each with its handle: its own if it has one (retry topics), else a composed one."""
         messages = self.messages(frame)
         if not messages:
             return []

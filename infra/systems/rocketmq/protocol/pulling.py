@@ -62,7 +62,7 @@ class Pulling(Link):
         deadline_s: float | None = None,
     ) -> Pulled:
         """Messages of a queue from an offset on. The group must exist on this replica (26), but need not have sent a
-        heartbeat. With `suspend_s` the broker holds its answer back until there is a message; it looks every 5 s.
+        heartbeat. With `suspend_s` the broker holds its answer back until a message exists; it checks every 5 s.
         """
         ext = {
             "consumerGroup": group,
@@ -91,7 +91,7 @@ class Pulling(Link):
             return Pulled(outcome_of_error("read", error))
 
     async def message_at(self, topic: str, physical: int, *, deadline_s: float | None = None) -> Viewed:
-        """The message at a byte of this replica's commit log, also where its queues and its readers do not know it yet.
+        """The message at a byte of this replica's commit log, also if its queues and its readers do not know it yet.
         No role is checked.
         """
         try:
@@ -120,7 +120,7 @@ class Pulling(Link):
     async def commit_offset(
         self, topic: str, queue: int, group: str, offset: int, *, deadline_s: float | None = None
     ) -> Answer:
-        """Commit: messages below `offset` are done with. Brokers take any number, also a smaller one, also at slaves;
+        """Commits an offset: messages below it are done. Brokers take any number, also a smaller one, also at slaves;
         they keep it in memory and write it to disk every 5 s.
         """
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "commitOffset": str(offset)}

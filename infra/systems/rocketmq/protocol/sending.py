@@ -43,12 +43,11 @@ _ENDS: Final[Mapping[End, int]] = {"commit": COMMITTED, "rollback": ROLLED_BACK,
 class Sent:
     """The result of a send.
 
-    offset      in the queue; also if the broker accepted it less surely than requested (`code` 10, 11, 12: `info`). Of
-    a
-                batch: the first's, the others follow. Of delayed and half messages: in the queue where they wait.
+    offset      in the queue; also if the broker accepted it less surely than requested (`code` 10, 11, 12:
+                `info`). Of a batch: the first's. Of delayed and half messages: in the queue where they wait.
     queue       which one, if the broker chose. message_id: `offsetMsgId`, several with commas for a batch.
     unique_id   the id that the client gave it (`UNIQ_KEY`), for a half message the transaction's id.
-    recall      the handle that takes a timer message back, where the broker gives one.
+    recall      the handle that takes a timer message back, if the broker gives one.
     code        of the answer, None without one. remark: the broker's words.
     """
 
@@ -68,8 +67,8 @@ class Half:
 
     table_offset    its offset in the queue of half messages. physical: in that broker's commit log.
     transaction_id  the client's `UNIQ_KEY`.
-    checked         whether this place comes out of the broker's question. **It rewrites the half message with every
-                    question, and takes only the newest place.**
+    checked         whether this place comes from the broker's query. **The broker rewrites the half message with every
+                    query, and takes only the newest place.**
     """
 
     topic: str
@@ -81,7 +80,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The broker's question what became of a transaction (39): the half message, and where it stands now."""
+    """The broker's query for the state of a transaction (39): the half message, and its present place."""
 
     half: Half
     message: Message
@@ -101,11 +100,12 @@ class Sending(Link):
         system_flag: int = 0,
         deadline_s: float | None = None,
     ) -> Sent:
-        """Append a message to a queue (-1: the broker picks one). Raises ValueError for properties that cannot travel.
+        """Appends a message to a queue (-1: the broker picks one). Raises ValueError for properties that cannot be
+        sent.
 
         Properties with a meaning: TAGS, KEYS; DELAY (level 1 to 18); TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS
-        (the answer then brings `recall`); WAIT=false (wait for neither disk nor replicas). UNIQ_KEY is added where it
-        is missing.
+        (the answer then brings `recall`); WAIT=false (wait for neither disk nor replicas). UNIQ_KEY is added if it is
+        missing.
         """
         unique = {"UNIQ_KEY": _unique(), **(properties or {})}
         ext = _fields(group, topic, queue, system_flag, encode_properties(unique), batch=False)
@@ -120,7 +120,7 @@ class Sending(Link):
         group: str = PRODUCERS,
         deadline_s: float | None = None,
     ) -> Sent:
-        """Append several messages at once, all or none, one after the other. No delays, no transactions."""
+        """Appends several messages at once, all or none, one after the other. No delays, no transactions."""
         if not bodies:
             raise ValueError("a batch needs a message")
         body = encode_batch([(b, {"UNIQ_KEY": _unique(), "WAIT": "true"}) for b in bodies])
@@ -130,8 +130,8 @@ class Sending(Link):
     async def send_half(
         self, topic: str, queue: int, body: bytes, *, group: str = PRODUCERS, deadline_s: float | None = None
     ) -> tuple[Sent, Half | None]:
-        """The first half of a transaction: stored, but invisible until `end_transaction` commits it. Where the broker
-        gave no place, there is nothing to end, and its question may come all the same.
+        """The first half of a transaction: stored, but invisible until `end_transaction` commits it. If the broker
+        gave no place, nothing can be ended, but its query may come all the same.
         """
         properties = {"TRAN_MSG": "true", "PGROUP": group}
         sent = await self.send(
@@ -148,9 +148,9 @@ class Sending(Link):
     async def end_transaction(
         self, half: Half, end: End, *, group: str = PRODUCERS, deadline_s: float | None = None
     ) -> Answer:
-        """Commit, roll back, or say that it is not known yet. Ask the broker that holds the half message.
+        """Commits, rolls back, or reports that it is not known yet. Send it to the broker that holds the half message.
 
-        Java's client sends this one-way and never learns the answer; here it is waited for. `unknown` is never
+        Java's client sends this one-way and never gets the answer; here it is awaited. `unknown` is never
         answered: one-way, `info`. A second commit of the same half message makes a second message (seen in 5.5.0).
         """
         ext = {
@@ -174,8 +174,8 @@ class Sending(Link):
     async def recall(
         self, topic: str, handle: str, *, group: str = PRODUCERS, deadline_s: float | None = None
     ) -> Answer:
-        """Take a timer message back before its time (from 5.3.2 on, with recallMessageEnable=true, else 16). `ok`: its
-        deletion is in the log; it comes too late where the message is about to be delivered.
+        """Takes a timer message back before its time (from 5.3.2 on, with recallMessageEnable=true, else 16). `ok`: its
+        deletion is in the log; it comes too late if the message is about to be delivered.
         """
         ext = {"producerGroup": group, "topic": topic, "recallHandle": handle}
         return await self.operate("recall", Request.RECALL_MESSAGE, ext, deadline_s=deadline_s)
@@ -203,9 +203,7 @@ class Sending(Link):
 
 
 def check_of(frame: Frame) -> Check | None:
-    """The question in a request that a broker pushed; None: another request. Raises MessageError where it makes no
-    sense.
-    """
+    """The query in a request that a broker pushed; None: another request. Raises MessageError for an invalid query."""
     if frame.code != Request.CHECK_TRANSACTION_STATE:
         return None
     message, _ = decode(frame.body)

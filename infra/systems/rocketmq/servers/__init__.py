@@ -1,4 +1,4 @@
-"""RocketMQ's servers: which versions are available, what each kind of server is started with, and why.
+"""RocketMQ's servers: the available versions, and the parts that start each kind of server, with reasons.
 
 `artifacts` fetches the published jars, `settings` has the servers' configuration, `jvm` the options of their JVMs.
 `infra/systems/rocketmq/topologies/` defines where they run.

@@ -1,6 +1,7 @@
-"""RocketMQ's published jars: pinned versions, each with a list of checksums; and what is asked of them before a run.
+"""RocketMQ's published jars: pinned versions, each with a list of checksums; and the checks of settings by their code
+before a run.
 
-The binary zip is not needed: what it has beyond the jars are scripts and sample configuration.
+The binary zip is not needed: beyond the jars it has only scripts and sample configuration.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from infra.systems.passed import once
 DEFAULT_VERSION: Final = "5.5.0"
 
 VERSIONS: Final = ("5.1.0", "5.1.1", "5.2.0", "5.3.3", "5.4.0", "5.5.0")
-"""All that are published whole; `jars-VERSION.toml` beside this file pins each."""
+"""All versions that are published whole; `jars-VERSION.toml` beside this file pins each."""
 
 INCOMPLETE: Final[Mapping[str, str]] = {
     "5.1.2": "rocketmq-namesrv, -broker, -controller and -proxy",
@@ -67,7 +68,7 @@ def known_version(version: str | None, *, own: bool = False) -> str:
     """The version whose published jars and settings servers get. `own`: a user's own jars are in front of them; then it
     is the nearest one for a version that is not pinned.
 
-    Raises SettingsError that names what is missing of a version, or the versions that exist.
+    Raises SettingsError that names the missing parts of a version, or the versions that exist.
     """
     if version is None:
         return DEFAULT_VERSION
@@ -132,13 +133,13 @@ def class_path(version: str) -> Sequence[str]:
 def fetch(version: str) -> Path:
     """The folder with all jars of a version (55-102 MB). Raises InfraError.
 
-    10-30 s when cold; half a second in each process that asks, for the checksums.
+    10-30 s when cold; half a second in each process that calls it, for the checksums.
     """
     return fetch_jars(POM, FOLDER / f"jars-{version}.toml", {"rocketmq.version": version})
 
 
 def check_settings(settings: Mapping[str, Mapping[str, str]], class_path: Sequence[Path]) -> None:
-    """Have RocketMQ's own code take each setting and read it back, once for the same settings and jars.
+    """Makes RocketMQ's own code take each setting, and reads it back, once for the same settings and jars.
 
     settings    kind of server -> name -> value. class_path: folders of jars, the first wins; the last holds RocketMQ.
     Raises InfraError for the first setting that the server does not have, or whose value it does not take: servers

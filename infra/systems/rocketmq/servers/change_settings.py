@@ -3,7 +3,7 @@
 
     change_settings.py HOST PORT REQUEST FILE [NAME=VALUE]...
 
-REQUEST is the frame of the request, in hex digits. Where nobody listens the lines of the server's own file are changed
+REQUEST is the frame of the request, in hex digits. If no server listens, the lines of its own file are changed
 instead: it reads them at its next start. An error is one line on stderr, and exit code 1.
 """
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 10.0
 
 
 def ask(host: str, port: int, request: bytes) -> bool:
-    """Send the request; whether anybody listened. Exits for an answer that is a refusal, and for none."""
+    """Sends the request; returns whether a server listened. Exits for a refusal, and for a missing answer."""
     try:
         with socket.create_connection((host, port), TIMEOUT_S) as connection, connection.makefile("rb") as answer:
             connection.settimeout(TIMEOUT_S)
@@ -37,7 +37,7 @@ def ask(host: str, port: int, request: bytes) -> bool:
 
 
 def write(file: str, lines: list[str]) -> None:
-    """Set these lines of a properties file, the others as they are; the file is replaced whole."""
+    """Sets these lines of a properties file, and keeps the others; the file is replaced whole."""
     names = tuple(f"{line.partition('=')[0]}=" for line in lines)
     with open(file) as before:
         kept = [line.rstrip("\n") for line in before if not line.startswith(names)]

@@ -1,7 +1,7 @@
-"""RocketMQ's configuration as we want it: every setting that differs from the server's own, with its reason.
+"""The harness' configuration of RocketMQ: every setting that differs from the server's own, with its reason.
 
 Names are the servers' own (`BrokerConfig`, `MessageStoreConfig`, `NamesrvConfig`, `ControllerConfig`, ...); servers of
-older versions ignore those that they do not have. What concerns one node (addresses, names) is the topology's business.
+older versions ignore those that they do not have. The topology sets values of one node (addresses, names).
 Figures were seen on 5.1.1 to 5.5.0 with two slow cores.
 """
 
@@ -72,7 +72,7 @@ BROKER: Final[Mapping[str, Default]] = {
 REPLICATED: Final[Mapping[str, Default]] = {
     "slaveTimeout": Default("2000", "an unreachable replica is reported within the clients' time, not after it"),
 }
-"""Brokers that wait for replicas."""
+"""Settings of brokers that wait for replicas."""
 
 CONTROLLED: Final[Mapping[str, Default]] = {
     **REPLICATED,
@@ -85,7 +85,7 @@ CONTROLLED: Final[Mapping[str, Default]] = {
     "haSendHeartbeatInterval": Default("1000", "replication heartbeats, shorter than the limit below"),
     "haHousekeepingInterval": Default("5000", "a dead replication connection is dropped after 5 s, not 20"),
 }
-"""Brokers under controllers."""
+"""Settings of brokers under controllers."""
 
 STRICT_CONTROLLED: Final[Mapping[str, Default]] = {
     "allAckInSyncStateSet": Default("true", "an acknowledged message is on every replica that may become master"),
@@ -113,7 +113,7 @@ SYNC_GROUP: Final[Mapping[str, Default]] = {
     "brokerRole": Default("SYNC_MASTER", "acknowledged when replicated"),
     "inSyncReplicas": Default("2", "SYNC_MASTER alone waits for nobody: since 5.0 this number decides (CommitLog)"),
 }
-"""The master of a group that must not lose what it acknowledged, while one of its slaves remains."""
+"""Settings of a master that must not lose acknowledged messages, while one of its slaves remains."""
 
 ACTING_NAMESRV: Final[Mapping[str, Default]] = {
     "supportActingMaster": Default("true", "the mode (RIP-32)"),
@@ -135,7 +135,7 @@ ACTING: Final[Mapping[str, Default]] = {
     "enableAutoInSyncReplicas": Default("true", "without its slaves a master serves alone, down to minInSyncReplicas"),
     "minInSyncReplicas": Default("1", "the same"),
 }
-"""Members of a group whose slaves stand in for the master."""
+"""Settings of members of a group whose slaves act as the master."""
 
 STRICT_ACTING: Final[Mapping[str, Default]] = {
     "enableAutoInSyncReplicas": Default("false", "the number of replicas that must have a message is not lowered"),

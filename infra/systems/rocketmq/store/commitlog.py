@@ -5,10 +5,9 @@ Two shapes. The plain one (`store/commitlog`) is records back to back; the last 
 one. With `enableDLegerCommitLog` (`store/dledger-<id>/data`) each record is the body of an entry of DLedger, and its
 physical offset is the place of the record, not of the entry (`DLedgerCommitLog`).
 
-The bytes after the last record are zeros or, where the broker truncated its log, what had stood there before: a
-truncation only moves the write position. A leftover may even begin on a record's boundary and look like one. So this
-reader reports what is there, and whether it counts is decided by those who know the index
-(`infra.systems.rocketmq.store.summary`).
+The bytes after the last record are zeros or, if the broker truncated its log, the former content: a truncation only
+moves the write position. A leftover may even begin on a record's boundary and look like one. So this reader reports
+all records, and the reader of the index decides which ones count (`infra.systems.rocketmq.store.summary`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Record:
 
     @property
     def intact(self) -> bool:
-        """The body matches its checksum, and the record lies where it says."""
+        """True if the body matches its checksum, and the record is at the place that it names."""
         return self.message.intact and self.message.physical == self.physical
 
 
@@ -116,7 +115,7 @@ def _following(data: bytes, at: int, start: int) -> int | None:
 
 
 def read_dledger_log(folder: Path) -> Iterator[Record | Damage]:
-    """The same of a log of DLedger (`store/dledger-<id>/data`). Entries without a message are passed over."""
+    """The same for a log of DLedger (`store/dledger-<id>/data`). Entries without a message are skipped."""
     for start, path in mapped_files(folder):
         data = path.read_bytes()
         at = 0

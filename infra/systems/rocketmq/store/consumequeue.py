@@ -1,8 +1,8 @@
 """The consume queue: the index of one queue of a topic, from a message's offset there to its place in the commit log.
 
 Units of 20 bytes: physical offset (8), size (4), hash of the tag or delivery time (8); unit n belongs to offset n
-(`ConsumeQueue.CQ_STORE_UNIT_SIZE`). Brokers read messages through it alone: what it does not name is invisible, even
-though the commit log holds it.
+(`ConsumeQueue.CQ_STORE_UNIT_SIZE`). Brokers read messages through it alone: a message that it does not name is
+invisible, even though the commit log holds it.
 """
 
 from __future__ import annotations

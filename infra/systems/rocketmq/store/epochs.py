@@ -1,4 +1,5 @@
-"""The file `epochFileCheckpoint` of a broker in controller mode: which master's epoch began at which physical offset.
+"""The file `epochFileCheckpoint` of a broker in controller mode: the masters' epochs, and the physical offsets of their
+beginnings.
 
 Two replicas agree on their logs as far as their lists agree; a returning replica truncates to that point
 (`EpochFileCache`, `AutoSwitchHAClient`). The file is lines of text (`CheckpointFile`): the number of entries, a CRC-32
@@ -20,14 +21,14 @@ _ENTRY: Final = re.compile(r"(\d+)-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """A master's time in office: its epoch, and where in the log it began."""
+    """A master's time in office: its epoch, and the place in the log where it began."""
 
     epoch: int
     start: int
 
 
 def read_epochs(path: Path) -> list[Epoch]:
-    """The entries in order. Raises StorageError for a file that is damaged, and OSError for one that is not there."""
+    """The entries in order. Raises StorageError for a damaged file, and OSError for a missing one."""
     lines = path.read_text().splitlines()
     if len(lines) < 2 or not (lines[0].isdecimal() and lines[1].isdecimal()):
         raise StorageError(path, "should begin with the number of its entries and their CRC-32")

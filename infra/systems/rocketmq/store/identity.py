@@ -22,7 +22,7 @@ class Identity:
 
 
 def read_identity(path: Path) -> Identity:
-    """Raises StorageError for a file that is damaged, and OSError for one that is not there."""
+    """Reads the identity. Raises StorageError for a damaged file, and OSError for a missing one."""
     found = parse_identity(path.read_text())
     if found is None:
         raise StorageError(path, f"{path.read_text()[:100]!r} is not CLUSTER#NAME#ID")

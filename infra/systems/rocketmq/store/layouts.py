@@ -43,10 +43,10 @@ BROKER_FILES: Final[Mapping[str, FileKind]] = {
     "checkpoint": FileKind("store/checkpoint"),
     "epoch": FileKind("store/epochFileCheckpoint"),
 }
-"""Of a broker whose CommitLog is not DLedger's."""
+"""The files of a broker whose CommitLog is not DLedger's."""
 
 RAFT_BROKER_FILES: Final[Mapping[str, FileKind]] = {
     **DLEDGER_FILES,
     **{kind: BROKER_FILES[kind] for kind in ("consumequeue", "index", "checkpoint")},
 }
-"""Of a broker with a DLedger log."""
+"""The files of a broker with a DLedger log."""

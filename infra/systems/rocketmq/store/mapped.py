@@ -1,6 +1,6 @@
 """A log in files of one size, each named after its first byte's position: RocketMQ's MappedFileQueue.
 
-The broker preallocates its files, so zeros follow what was written.
+The broker preallocates its files, so zeros follow the written part.
 """
 
 from __future__ import annotations

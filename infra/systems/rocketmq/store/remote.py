@@ -1,7 +1,7 @@
 """One record of a broker's commit log, read on its node: also of a broker that is stopped, or does not run.
 
-Brokers write through mapped memory, so what they have written is in the file at once, for every reader of this machine.
-What stands there need not count: a truncation leaves the bytes (`commitlog`).
+Brokers write through mapped memory, so their writes are in the file at once, for every reader of this machine. The
+bytes there need not count: a truncation leaves them (`commitlog`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMEOUT_S: Final = 3.0
 
 
 def record_at(server: Server, physical: int) -> Message | None:
-    """The message at a byte of the log of a broker; None: no whole one begins there. Blocks. Raises InfraError where
+    """The message at a byte of the log of a broker; None: no whole one begins there. Blocks. Raises InfraError if
     the files cannot be read.
     """
     try:

@@ -1,4 +1,4 @@
-"""A stopped broker's store in a few facts that a judge can compare: what its log holds, and what its index names.
+"""A stopped broker's store in a few facts that a judge can compare: the content of its log and of its index.
 
 Written as JSON lines: first a `Head`, then one list per message (`LINE`), then the entries of the index that lead to no
 message. A log of 100,000 messages takes about a second.
@@ -62,7 +62,7 @@ class Head:
 def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]:
     """The lines about the store of a broker of `group`; only messages of these topics are listed. Of every other record
     there is `{"other": [physical, crc]}`. Whole records behind bytes that are none come as `{"behind": LINE}`: they may
-    be what a truncation has left.
+    be left from before a truncation.
 
     The head reports damage; only a store without any log raises StorageError.
     """

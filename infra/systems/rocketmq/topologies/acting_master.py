@@ -22,7 +22,7 @@ from results.deployment import Traits
 from results.permission import Permissions
 
 _FIRST: Final = 3
-"""Nodes of the group `a`."""
+"""Number of nodes of the group `a`."""
 
 
 _HIDDEN: Final = (
@@ -31,8 +31,8 @@ _HIDDEN: Final = (
 
 
 class ActingMasterTopology(RocketmqTopology):
-    """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store. One
-    group alone (`replicas`) has nowhere to escape to.
+    """Group `a` of three nodes, and `b` of the others; `a` escapes to `b` messages that an acting master may not store.
+    A single group (`replicas`) has no other group to escape to.
     """
 
     name = "slave-acting-master"
@@ -71,7 +71,9 @@ class ActingMasterTopology(RocketmqTopology):
         }
 
     def permits(self) -> Permissions:
-        """With lockInStrictMode a lock takes a majority of the group. Who knows a master's address is served by it."""
+        """With lockInStrictMode a lock takes a majority of the group. A master serves every client that knows its
+        address.
+        """
         place = next(place for place in self._places.values() if place.group is not None)
         strict = self.configured(BROKER, place).get("lockInStrictMode") == "true"
         alone = {name: f"lockInStrictMode=false: {why}" for name, why in super().permits().items()}

@@ -35,7 +35,7 @@ _JARS: Final = re.compile(rf"{LIB}/([^/]+)/")
 
 
 class RocketmqAdmin:
-    """One server. settings_file: where it reads its configuration at its start, on its node."""
+    """One server. settings_file: path of the configuration that it reads at its start, on its node."""
 
     def __init__(self, node: Node, kind: str, port: int, settings_file: str) -> None:
         self._node, self._kind, self._port, self._file = node, kind, port, settings_file

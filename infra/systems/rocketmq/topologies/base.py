@@ -96,9 +96,11 @@ class RocketmqTopology(ABC):
     profiles: ClassVar[Sequence[str]] = ("strict", "default")
     roles: Mapping[str, str] = MappingProxyType({"leader": "master", "follower": "slave"})
     changing: ClassVar[Collection[str]] = ()
-    """A broker's settings that the cluster changes by itself: not compared with what was requested."""
+    """A broker's settings that the cluster changes by itself: not compared with the requested ones."""
     traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0)
-    """Slaves copy the committed offsets every 10 s where there is an election (`SlaveSynchronize`, 5.1.0 to 5.5.0)."""
+    """Slaves copy the committed offsets every 10 s in topologies with an election (`SlaveSynchronize`, 5.1.0 to
+    5.5.0).
+    """
 
     def __init__(self, server_settings: ServerSettings, options: Any = None) -> None:
         """Raises InfraError if the settings are not possible; `shares` checks if the servers have them."""
@@ -241,8 +243,8 @@ class RocketmqTopology(ABC):
         return self._compared
 
     def rehearsals(self) -> Sequence[class_data.Rehearsal]:
-        """See `infra.systems.class_data.Rehearsed`. One topology has all kinds of servers; what others load besides is
-        little.
+        """See `infra.systems.class_data.Rehearsed`. One topology has all kinds of servers; others load few other
+        classes.
         """
         if self.settings.launch.jars is not None:
             return []
@@ -262,7 +264,9 @@ class RocketmqTopology(ABC):
         self._layout(nodes)
 
     def attach(self, cluster: Cluster) -> None:
-        """Write every server's configuration; nothing is started. Raises InfraError for too few nodes, or too small."""
+        """Writes every server's configuration; starts nothing. Raises InfraError for too few nodes, or too small
+        ones.
+        """
         self._nodes = list(cluster.nodes)
         self._places = self._layout([node.name for node in self._nodes])
         self._servers = {node.name: [self._server(node, kind) for kind in self._kinds_at(node)] for node in self._nodes}
@@ -301,7 +305,7 @@ class RocketmqTopology(ABC):
         return self._servers[node.name]
 
     def further(self, node: Node, name: str, group: str, slot: int) -> Server:
-        """A broker that is configured as the first one of the layout, but for its names, paths and addresses."""
+        """A broker that is configured like the first one of the layout, except its names, paths and addresses."""
         first = next(node for node in self._nodes if BROKER in self._kinds_at(node))
         server = self._server(node, BROKER, label=name, group=group, ports=further_ports(slot))
         own = further_settings(server)
@@ -397,11 +401,11 @@ class RocketmqTopology(ABC):
         return []
 
     def settings_of(self, kind: str, node: Node) -> dict[str, str]:
-        """A server's configuration file: what is configured, and what is not to be chosen."""
+        """A server's configuration file: the configured settings, and those that the topology decides."""
         return self.configured(kind, self._places[node.name]) | dict(self._own(kind, node))
 
     def configured(self, kind: str, place: NodeRoles) -> dict[str, str]:
-        """Our settings, the mode's, the profile's, and the user's, the later ones over the earlier."""
+        """The settings of the harness, the mode, the profile, and the user; later ones override earlier ones."""
         base = {NAMESRV: settings.NAMESRV, BROKER: settings.BROKER, PROXY: settings.PROXY}.get(kind, {})
         return values({**base, **self._mode(kind, place)}) | self._chosen[kind]
 
@@ -412,8 +416,8 @@ class RocketmqTopology(ABC):
         read_back(self._all(), self.settings_of, self._chosen, self.changing)
 
     def await_serving(self, timeout_s: float) -> None:
-        """Until every replica has joined its group, name servers know them all, and every master has stored a message.
-        Raises InfraError that says what is missing, and with the end of the log of a server that has ended.
+        """Waits until every replica has joined its group, name servers know them all, and every master has stored a
+        message. Raises InfraError that names the missing part, and the end of the log of a server that has ended.
         """
         deadline = time.monotonic() + timeout_s
         looks = Looks(self._all(), deadline)
@@ -470,8 +474,8 @@ class RocketmqTopology(ABC):
         )
 
     def _proxy_places(self, nodes: Sequence[str]) -> Collection[str]:
-        """The last two nodes, where neither name servers nor controllers stand: what strikes those leaves a proxy its
-        node, and what strikes one proxy leaves the other.
+        """The last two nodes, which have neither name servers nor controllers: a fault at those leaves the proxies'
+        nodes alone, and a fault at one proxy leaves the other one.
         """
         return nodes[-2:] if PROXY in self.settings.kinds else ()
 

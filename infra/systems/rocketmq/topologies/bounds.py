@@ -17,7 +17,7 @@ MARGIN_S: Final = 5.0
 def flushed_within_s(settings: Mapping[str, str]) -> float:
     """The largest age, in seconds, of a message that a broker with flushDiskType=ASYNC_FLUSH has not synced.
 
-    The broker looks every `flushIntervalCommitLog`, and after `flushCommitLogThoroughInterval` it syncs also less than
+    The broker checks every `flushIntervalCommitLog`, and after `flushCommitLogThoroughInterval` it syncs also less than
     `flushCommitLogLeastPages`. With `transientStorePoolEnable` a message reaches the file after a commit of the pool.
     """
     limit = _number(settings, "flushIntervalCommitLog", 500) + _number(
@@ -32,7 +32,7 @@ def flushed_within_s(settings: Mapping[str, str]) -> float:
 
 def flushed_bytes(settings: Mapping[str, str]) -> tuple[int, float] | None:
     """(bytes, seconds): a broker with ASYNC_FLUSH syncs a message at latest so long after so many bytes were appended
-    behind it: it looks every `flushIntervalCommitLog` whether `flushCommitLogLeastPages` of 4 KiB are dirty. None: a
+    behind it: it checks every `flushIntervalCommitLog` whether `flushCommitLogLeastPages` of 4 KiB are dirty. None: a
     pool of memory is in front of the file.
     """
     if settings.get("transientStorePoolEnable") == "true":
@@ -61,6 +61,6 @@ def offsets_written_s(settings: Mapping[str, str]) -> float:
 
 
 def _number(settings: Mapping[str, str], name: str, default: int) -> float:
-    """A setting as a number; the server's own default where nothing is set, or the text is no number."""
+    """A setting as a number; the server's own default if it is not set, or no number."""
     text = settings.get(name, "")
     return float(text) if text.isdecimal() else float(default)

@@ -37,7 +37,7 @@ _RAFT_GROUP: Final = "controllers"
 _JRAFT_SINCE: Final = "5.2.0"
 
 _RETRY_MS: Final = 6000
-"""A broker whose group has no master asks for an election every 5 s (`ReplicasManager`), and may be late."""
+"""A broker whose group has no master requests an election every 5 s (`ReplicasManager`), and may be late."""
 
 _JRAFT_SNAPSHOTS: Final = {
     "snapshot": FileKind("**/snapshot/snapshot_*/data"),
@@ -47,7 +47,7 @@ _DLEDGER_SNAPSHOTS: Final = {
     "snapshot": FileKind("**/snapshot/snapshot_*/data"),
     "snapshot-meta": FileKind("**/snapshot/snapshot_*/snapshot_meta"),
 }
-"""Of 0.3.2 and later."""
+"""The snapshot settings of DLedger 0.3.2 and later."""
 
 _GONE: Final = ("lost", "dirty-read")
 """The anomalies of a change of master that drops messages."""
@@ -137,7 +137,7 @@ class ControllerTopology(RocketmqTopology):
                 "jRaftInitConf": ",".join(f"{voter.address}:{JRAFT_PORT}" for voter in voters),
                 "jRaftControllerRPCAddr": ",".join(f"{voter.address}:{JRAFT_RPC_PORT}" for voter in voters),
             }
-        # Written `isProcessReadEvent` in what a controller says of itself, a name that it does not take.
+        # A controller reports it as `isProcessReadEvent`, a name that it does not accept.
         reads = {"processReadEvent": "true"} if self.options.log_reads else {}
         return {
             **store,
@@ -166,7 +166,7 @@ class ControllerTopology(RocketmqTopology):
         return found
 
     def _files(self, kind: str) -> Mapping[str, FileKind]:
-        """JRaft keeps its log in RocksDB, in no records that are known here."""
+        """The files of a kind of server. JRaft keeps its log in RocksDB, whose records have no layout here."""
         if kind == BROKER or CONTROLLER not in self._ports(kind):
             return super()._files(kind)
         return _JRAFT_SNAPSHOTS if self._jraft else {**super()._files(kind), **_DLEDGER_SNAPSHOTS}

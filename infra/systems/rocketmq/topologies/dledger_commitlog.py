@@ -1,4 +1,4 @@
-"""Brokers whose CommitLog is a DLedger log: one Raft group, and no slaves that merely copy."""
+"""Brokers whose CommitLog is a DLedger log: one Raft group, without slaves that only copy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The configuration files of servers: what is not to be chosen, how they are written, whether they took effect, and
-what a server takes while it runs.
+"""The configuration files of servers: the settings that users cannot choose, the format, the check that they took
+effect, and the changes that a running server accepts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIVE: Final[Mapping[str, Mapping[str, str]]] = {
         "recallMessageEnable": "false",
     },
 }
-"""By kind of server: settings that it goes by as soon as they are changed, and the values that it has of itself.
+"""By kind of server: settings that take effect as soon as they are changed, and the server's own defaults.
 
 A broker reads these for each message (`CommitLog.asyncPutMessage`, `calcNeedAckNums`, `DefaultHAService`,
 `DefaultMessageStore.isTheBatchFull`, `RecallMessageProcessor`; the same in 5.1.0, 5.1.1, 5.2.0 and 5.3.3). It reports
@@ -70,7 +70,7 @@ def _typed(value: str) -> bool | int | str:
 def find_mismatch(
     requested: Mapping[str, str], reply: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
 ) -> str | None:
-    """The first setting that a server has otherwise than requested, in words; None when all are as they should be.
+    """The first setting that a server has otherwise than requested, in words; None if all are as requested.
 
     A setting of the harness that the server does not have belongs to later versions; the user's own (`wanted`) must be
     there.

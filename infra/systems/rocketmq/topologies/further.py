@@ -9,7 +9,7 @@ from infra.systems.api import REPLICATION, Server
 from infra.systems.rocketmq.servers import BROKER
 
 SLOTS: Final = 40
-"""Addresses of a node at which a further broker may be."""
+"""The number of addresses of a node for further brokers."""
 
 _FIRST_PORT: Final = 12911
 _STEP: Final = 10

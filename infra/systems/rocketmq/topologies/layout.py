@@ -17,14 +17,14 @@ NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 HA_PORT: Final = 10912
 CONTROLLER_PORT: Final = 9878
-"""Of a DLedger controller: Raft and requests alike."""
+"""The port of a DLedger controller, for Raft and requests alike."""
 JRAFT_PORT: Final = 9880
 JRAFT_RPC_PORT: Final = 9770
-"""JRaft keeps requests apart from Raft."""
+"""The port of requests to a JRaft controller, which is separate from that of Raft."""
 PROXY_GRPC_PORT: Final = 8081
 PROXY_REMOTING_PORT: Final = 8080
 PROXY_REMOTING: Final = "proxy-remoting"
-"""The proxy's second port, by the name under which it stands among its ports."""
+"""The name of the proxy's second port among its ports."""
 DLEDGER_PORT: Final = 40911
 
 QUORUM_SIZE: Final = 3
@@ -46,7 +46,7 @@ class NodeRoles:
 
 
 Layout = Mapping[str, NodeRoles]
-"""Name of a node -> what it holds."""
+"""Name of a node -> its servers."""
 
 
 def groups(layout: Layout) -> dict[str, list[str]]:
@@ -72,12 +72,12 @@ class ReplicasOptions:
 
 
 COPIED_SLOWLY: Final = Traits(offsets_copied_s=60.0, copies_last_file=True)
-"""Without an election slaves ask for their master's offsets every 60 s (`BrokerController`, 5.1.0 to 5.5.0)."""
+"""Without an election slaves fetch their master's offsets every 60 s (`BrokerController`, 5.1.0 to 5.5.0)."""
 
 
 def one_group(nodes: Sequence[str], replicas: int, kinds: Mapping[str, Sequence[str]]) -> Layout:
-    """A group `a` on the first nodes, the first of them its master. kinds: node -> what runs there, with a broker where
-    there is one. Raises SettingsError where there are fewer nodes.
+    """A group `a` on the first nodes, the first of them its master. kinds: node -> its kinds of servers, including a
+    broker. Raises SettingsError for too few nodes.
     """
     if replicas > len(nodes):
         raise SettingsError(f"replicas is {replicas}; 1 to {len(nodes)}, as many as there are nodes, is right")
@@ -87,7 +87,7 @@ def one_group(nodes: Sequence[str], replicas: int, kinds: Mapping[str, Sequence[
 
 
 def first_nodes(nodes: Sequence[str], brokers: int | None) -> Sequence[str]:
-    """Those that run a broker. Raises SettingsError where there are fewer nodes."""
+    """The nodes that run a broker. Raises SettingsError for too few nodes."""
     if brokers is None:
         return nodes
     if brokers > len(nodes):

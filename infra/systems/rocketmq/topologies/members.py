@@ -16,9 +16,9 @@ _AGAIN_S: Final = 0.5
 
 
 async def forget(controllers: Sequence[tuple[str, int]], group: str, address: str, timeout_s: float) -> str:
-    """Have the broker at an address forgotten (`mqadmin cleanBrokerMetadata`), and see that it is. As long as the
-    controllers take it for alive, they refuse. Raises InfraError for who is refused, or not known, until the time is
-    over.
+    """Makes the controllers forget the broker at an address (`mqadmin cleanBrokerMetadata`), and checks that they did.
+    As long as they take it for alive, they refuse. Raises InfraError if they refuse, or do not know it, until the time
+    is over.
     """
     asked: list[int] = []
     problem = "no controller leads"
@@ -40,7 +40,7 @@ async def forget(controllers: Sequence[tuple[str, int]], group: str, address: st
 
 
 async def _step(controllers: Sequence[tuple[str, int]], group: str, address: str) -> list[int] | None:
-    """The ids of the address that the leader knew, and was asked to forget; None: nobody leads."""
+    """The ids of the address that the leader knew, and got the request to forget; None: no controller leads."""
     for host, port in controllers:
         try:
             async with Controller(host, port, deadline_s=_ASK_S) as controller:

@@ -15,7 +15,7 @@ from infra.systems.java import DATA
 from infra.systems.rocketmq.servers import jvm
 
 FULL_PERCENT: Final = 85
-"""`diskSpaceCleanForciblyRatio`, which brokers do not let anybody raise: above it they delete what nobody has read."""
+"""`diskSpaceCleanForciblyRatio`, which brokers do not let users raise: above it they delete unread messages, too."""
 
 _LOOK: Final = (
     "cat /proc/sys/kernel/random/boot_id; awk '$1 == \"MemAvailable:\" {print $2}' /proc/meminfo; "
@@ -32,7 +32,7 @@ class _Seen:
 
 
 def check_space(nodes: Sequence[Node], servers: Callable[[Node], Sequence[str]]) -> None:
-    """Raises InfraError where the memory or the disk is too small, or the disk too full for a broker's liking."""
+    """Raises InfraError if the memory or the disk is too small, or the disk too full for a broker."""
     with ThreadPoolExecutor(len(nodes)) as pool:
         seen = dict(zip(nodes, pool.map(_look, nodes), strict=True))
     machines: dict[str, list[Node]] = {}

@@ -13,7 +13,7 @@ from infra.systems.java import JavaServer, Looks
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY
 
 _STAGES: Final = ((NAMESRV, CONTROLLER), (BROKER,), (PROXY,))
-"""Brokers ask name servers and controllers at their start, and again only seconds later."""
+"""Brokers query name servers and controllers at their start, and again only seconds later."""
 
 _AT_ONCE: Final = 4
 """Small servers that start at one time; the next one follows as soon as one of them answers."""
@@ -23,9 +23,9 @@ _ASK_S: Final = 2.0
 
 
 def start_in_stages(servers: Sequence[JavaServer], deadline: float, timeout_s: float) -> None:
-    """Start them, and wait until each answers. deadline: of the monotonic clock, `timeout_s` after the first start.
+    """Starts them, and waits until each answers. deadline: of the monotonic clock, `timeout_s` after the first start.
     Raises InfraError with the end of the log of a server that does not answer; servers that have not begun to start
-    are left then.
+    are then not started.
     """
     for stage in _STAGES:
         staged = [server for kind in stage for server in servers if server.kind == kind]
@@ -51,7 +51,7 @@ def start_in_stages(servers: Sequence[JavaServer], deadline: float, timeout_s: f
 
 
 def _await_answer(server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
-    """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
+    """Waits until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
     looks = Looks([server], deadline)
     while not server.admin.answers(_ASK_S) and not given_up.is_set():
         looks.must_run()

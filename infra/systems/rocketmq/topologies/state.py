@@ -19,7 +19,9 @@ from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV
 from infra.systems.rocketmq.topologies.layout import BROKER_PORT, CLUSTER, DLEDGER_PORT, NAMESRV_PORT, Layout, groups
 
 READY_TOPIC: Final = "harness-ready"
-"""Gets one message at every master before the clients come: a cluster that takes it serves. No workload reads it."""
+"""The topic that gets one message at every master before the clients start: a cluster that takes it serves. No workload
+reads it.
+"""
 
 _DLEDGER_METADATA: Final = 50000
 """DLedgerRequestCode.METADATA: every member answers it with the leader and the term it knows."""
@@ -107,7 +109,7 @@ async def look(where: Addresses, node: str, timeout_s: float, *, thorough: bool 
 async def missing(where: Addresses, timeout_s: float) -> str | None:
     """The first thing that the cluster lacks for serving, in words; None when it serves.
 
-    Sections of a cluster's life in their order: controllers have a leader, groups a master whom all members follow,
+    The conditions, in their order: controllers have a leader, groups a master that all members follow,
     every replica is in sync, name servers list them all, and each master stores a message.
     """
     names = [node for node, place in where.places.items() if place.kinds]
@@ -152,7 +154,7 @@ async def _broker(where: Addresses, node: str, timeout_s: float, extra: dict[str
     except (RemotingError, TimeoutError):
         return Status("silent")
     except AdminError:
-        return Status("starting")  # it answers, and cannot say yet
+        return Status("starting")  # it answers, but has no report yet
     place = where.places[node]
     slave = ha.get("haClientRuntimeInfo") or {}
     master = node if ha.get("master") else where.node_at(slave.get("masterAddr"))
@@ -214,7 +216,7 @@ async def _controller(where: Addresses, node: str, timeout_s: float, extra: dict
             extra["controller"] = "leader"
             for reply in (await controller.sync_state(list(groups(where.places)))).values():
                 replicas = reply.get("inSyncReplicas") or []
-                # 5.1.0 says `address`, its successors `brokerAddress`.
+                # The field is `address` in 5.1.0, `brokerAddress` in its successors.
                 extra["in_sync"] = [where.node_at(r.get("brokerAddress") or r.get("address")) for r in replicas]
                 extra["in_sync_epoch"] = reply.get("syncStateSetEpoch")
                 extra["master_epoch"] = reply.get("masterEpoch")
@@ -227,7 +229,7 @@ async def _namesrv(where: Addresses, node: str, timeout_s: float, extra: dict[st
 
 
 async def _says(where: Addresses, node: str, timeout_s: float) -> dict[str, dict[int, str]] | None:
-    """Group -> broker id -> address as the node's name server lists them, or None where it does not answer."""
+    """Group -> broker id -> address as the node's name server lists them, or None if it does not answer."""
     try:
         async with (
             asyncio.timeout(timeout_s),
