@@ -1,6 +1,6 @@
 """Options of workloads, faults, topologies, backends and clients, declared where they are used.
 
-An owner has a frozen dataclass. Each field is an option; its help text, and what is right, stand beside it:
+An owner has a frozen dataclass. Each field is an option; its help text and its allowed values stand beside it:
 
     @dataclass(frozen=True)
     class DelayOptions:
@@ -8,8 +8,8 @@ An owner has a frozen dataclass. Each field is an option; its help text, and wha
         ports: tuple[int, ...] = option((), "Only packets to these ports; none named: all.")
         mode: Literal["fixed", "jitter"] = option("fixed", "Whether each packet waits as long as the others.")
 
-From that follow the keys in TOML (`delay = "50ms"`), the options on the command line (`--delay 50ms`), the values in
-`--nemesis "packet-delay delay=50ms"`, and the lines of `harness list packet-delay`. Nobody else names them.
+All else follows from it: the keys in TOML (`delay = "50ms"`), the options of the command line (`--delay 50ms`), those
+of `--nemesis "packet-delay delay=50ms"`, and the lines of `harness list packet-delay`.
 
 Types: `bool`, `int`, `float`, `str`, `Seconds` (a duration: `0.05` or `"50ms"`), `Size` (bytes: `1048576` or `"1MiB"`),
 `Literal` of texts, a `tuple[T, ...]` of one of these, and `T | None`.
@@ -32,7 +32,7 @@ Seconds = NewType("Seconds", float)
 Size = NewType("Size", int)
 
 LONGEST_S: Final = 30 * 86400.0
-"""No duration is longer."""
+"""The longest duration."""
 
 _DURATION: Final = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,15})?)\s*(us|ms|s|m|min|h)?\s*$")
 _UNIT_S: Final = {"us": 1e-6, "ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -43,16 +43,16 @@ Owner = TypeVar("Owner")
 
 
 class OptionError(ValueError):
-    """An option is wrong. One line: what is wrong, where, and what would be right."""
+    """An option is wrong. One line: the fault, its place, and what would be right."""
 
 
 class NotAvailable(OptionError):
-    """Nothing is wrong with an option, but what it needs is not on this machine, or not in this cluster. One line."""
+    """A valid option needs something that this machine, or this cluster, does not have. One line."""
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """The options of those who have none."""
+    """The options of an owner without options."""
 
 
 def option(
@@ -68,8 +68,8 @@ def option(
     """A field of a dataclass of options.
 
     low, high   the bounds of a number, each of them allowed.
-    flag        how it is called on the command line, where that is not its name: `--node`.
-    permission  what may be done to machines: the user says it on the command line, and no plan can.
+    flag        its name on the command line, if that is another one: `--node`.
+    permission  allows an action on machines: only the user can give it, on the command line; no plan can.
     """
     about = {"help": help, "low": low, "high": high, "metavar": metavar, "flag": flag, "permission": permission}
     return field(default=default, metadata=about)
@@ -79,8 +79,8 @@ def option(
 class OptionSpec:
     """One option of an owner.
 
-    kind      `bool`, `int`, `float`, `str`, `Seconds`, `Size` or a tuple of the texts that are right.
-    many      a list of such values. optional: `None` is right as well, and means that nothing was chosen.
+    kind      `bool`, `int`, `float`, `str`, `Seconds`, `Size` or a tuple of the allowed texts.
+    many      a list of such values. optional: `None` is allowed as well, and means that nothing was chosen.
     """
 
     name: str
@@ -170,8 +170,8 @@ def _spec(owner: type, of: Field[Any], hint: Any) -> OptionSpec:
 def parse(owner: type[Owner], given: Mapping[str, Any], where: str, what: str = "") -> Owner:
     """An owner's options from values as TOML has them, or as texts of the command line.
 
-    where  how an error begins (a file, a table). what: whose options these are (`the workload 'log'`). Raises
-    OptionError for an option that is not there, one that is missing, and a value that is wrong.
+    where  the beginning of an error (a file, a table). what: the owner of the options (`the workload 'log'`). Raises
+    OptionError for an unknown option, a missing one, and a wrong value.
     """
     known = specs(owner)
     for name in given:
@@ -191,7 +191,7 @@ def parse(owner: type[Owner], given: Mapping[str, Any], where: str, what: str = 
 
 
 def dump(given: Any) -> dict[str, Any]:
-    """Options as TOML has them, every default filled in, but those that are None."""
+    """Options as TOML has them, with all defaults, without those that are None."""
     found = {}
     for spec in specs(type(given)).values():
         value = getattr(given, spec.name)
@@ -314,14 +314,14 @@ def as_float(value: float) -> float:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` when something known is near, else the empty string."""
+    """`; did you mean 'x'?` if something known is near, else the empty string."""
     # (Matching takes time with the square of the length.)
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6) if len(word) <= 100 else []
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def cut(value: object) -> str:
-    """A value in an error line: its beginning, where it is long."""
+    """A value for an error line: its beginning, if it is long."""
     if isinstance(value, int) and abs(value) >= 10**60:
         return "a number of more than 60 digits"
     try:

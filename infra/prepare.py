@@ -1,8 +1,8 @@
 """`python -m infra.prepare`: slow set-up that is needed only once, so that a run starts fast.
 
-It starts an engine if none answers (root on Debian only), and prepares the node image, the jars, our server, the agent
-of the mends, and the archives of class data. It is idempotent: a second or two when nothing is missing. It reports what
-a machine does not support; this is no error as long as one backend works.
+It starts an engine if none answers (root on Debian only), and prepares the node image, the jars, the register server,
+the agent of the mends, and the archives of class data. It is idempotent: a second or two when nothing is missing. It
+reports what a machine does not support; this is no error as long as one backend works.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def say(line: str) -> None:
 
 
 def prepare() -> None:
-    """Raises InfraError when no backend can work here, or when the servers cannot be fetched or built."""
+    """Prepares all. Raises InfraError if no backend works here, or if the servers cannot be fetched or built."""
     began = time.monotonic()
     topologies = []
     for point in sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name):

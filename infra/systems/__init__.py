@@ -1,1 +1,1 @@
-"""Systems under test: servers, topologies, protocols, clients. Stands on `infra.machines`."""
+"""Systems under test: servers, topologies, protocols, clients. It uses `infra.machines`."""

@@ -1,7 +1,7 @@
-"""The contracts of systems under test: servers, topologies, and who is where.
+"""The contracts of systems under test: servers, topologies, and deployments.
 
-A topology says which servers stand where, and with which configuration. Each server is a handle of its own: who wants
-to start, stop or look at one asks the server, and knows no topology. Judges read the `DeploymentRecord`.
+A topology defines the servers of each node, and their configuration. Each server is a separate handle: code that
+starts, stops or observes one uses the handle, and knows no topology. Judges read the `DeploymentRecord`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from results.strikes import EffectKind
 
 
 class ServersRun(InfraError):
-    """A preparation takes effect when servers start, and some run already."""
+    """A preparation takes effect at the start of servers, but some run already."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class LaunchRule:
-    """A launch of their own for some servers: those on `nodes`, of these `kinds`; an empty list means all of them."""
+    """A different launch for some servers: those on `nodes`, of these `kinds`; an empty list means all of them."""
 
     launch: Launch
     nodes: Sequence[str] = ()
@@ -118,12 +118,12 @@ class Status:
 
 
 REPLICATION: Final = "replication"
-"""Among a server's ports: the one through which servers of its kind copy from each other. Where they use a client port
-for it, it is here under both names.
+"""The kind of the port through which servers of a kind copy from each other. If that is a port for clients, it has both
+names.
 """
 
 NOT_AVAILABLE: Final = "not available"
-"""Begins what `Topology.known_versions` says of a version that was not published whole."""
+"""The beginning of the text of `Topology.known_versions` for a version that was not published whole."""
 
 TOPOLOGIES: Final = "harness.topologies"
 """The entry points through which topologies are found."""
@@ -195,7 +195,7 @@ class Server(Protocol):
         """Ends it in an orderly way: SIGTERM, then SIGKILL. Raises InfraError for a process that outlives both."""
 
     def process(self) -> ProcessId | None:
-        """Its process, or None when it does not run."""
+        """Its process, or None if it does not run."""
 
     def last_words(self) -> str:
         """The end of its log, in one line. Never raises."""
@@ -213,26 +213,26 @@ class Topology(Protocol):
     Options: ClassVar[type]
     """See `infra.options`."""
     default_version: ClassVar[str]
-    """Of the published artifacts."""
+    """The default version of the published artifacts."""
     kinds: ClassVar[Sequence[str]]
     """The kinds of servers that it may have, in the order of their start."""
     profiles: ClassVar[Sequence[str]]
-    """Sets of settings that differ in what they promise; the first is the default. Empty: there is only one way."""
+    """Sets of settings with different promises; the first is the default. Empty: only one set exists."""
     roles: Mapping[str, str]
     """Words for people in place of `leader` and `follower`, say `master` and `slave`."""
 
     @classmethod
     def known_versions(cls) -> Mapping[str, str]:
-        """`PRODUCT VERSION` -> what is to be said of it, for `harness list versions`; the default first."""
+        """`PRODUCT VERSION` -> its description, for `harness list versions`; the default first."""
 
     def shares(self) -> Sequence[Share]:
-        """Fetch and build what is needed (cached), and say what every node must see."""
+        """Fetches and builds all needed files (cached), and returns the shares that every node must have."""
 
     def fits(self, nodes: Sequence[str]) -> None:
-        """Raise SettingsError where the topology does not fit nodes of these names: too few, say."""
+        """Raises SettingsError if the topology does not fit nodes of these names: too few, say."""
 
     def attach(self, cluster: Cluster) -> None:
-        """Write every server's configuration; nothing is started."""
+        """Writes every server's configuration; starts nothing."""
 
     def servers(self, node: Node) -> Sequence[Server]:
         """The servers of a node, in the order of their start."""
@@ -240,10 +240,10 @@ class Topology(Protocol):
     def further(self, node: Node, name: str, group: str, slot: int) -> Server:
         """One more server that holds data, the only one of its replica group unless there are others with this group.
 
-        Its configuration is written, and it is not started. It is in no record, nor in `servers`: who has it made holds
+        Its configuration is written, and it is not started. It is in no record, nor in `servers`: the caller must hold
         it (`infra.systems.guests`). name: of its files on the node. slot: it has the ports of this number; no two that
         run on a node may have the same. The same name with another slot is the same server at another address. Raises
-        InfraError where the topology has no such servers.
+        InfraError if the topology has no such servers.
         """
 
     def record(self) -> DeploymentRecord:
@@ -267,10 +267,10 @@ class Topology(Protocol):
         """Kind of effect (`results.strikes.Effect`) -> the anomalies that are permitted after such a fault."""
 
     def start_all(self, timeout_s: float = 120) -> None:
-        """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""
+        """Starts every server, a few at a time, and waits until the group serves. InfraError has the last log lines."""
 
     def await_serving(self, timeout_s: float) -> None:
-        """Wait until the group serves writes, by probes and without fixed sleeps."""
+        """Waits until the group serves writes, by probes and without fixed sleeps."""
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """The present report of the node. Never raises: role `silent` instead.
@@ -279,7 +279,7 @@ class Topology(Protocol):
         """
 
     def collect(self, node: Node, into: Path) -> list[Path]:
-        """Copy logs, GC log, hs_err, effective settings from the node."""
+        """Copies logs, GC log, hs_err, effective settings from the node."""
 
     def versions(self) -> Mapping[str, str]:
         """Versions, checksums and JVM flags, for the run's environment."""
@@ -287,7 +287,7 @@ class Topology(Protocol):
 
 @dataclass(frozen=True)
 class Deployment:
-    """A cluster with its servers: what faults and workloads act on."""
+    """A cluster with its servers, for faults and workloads."""
 
     cluster: Cluster
     topology: Topology

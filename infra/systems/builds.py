@@ -1,7 +1,7 @@
-"""A user's own jars as a version of their own: which classes they have otherwise than the published jars.
+"""A user's own jars as a separate version: the classes in which they differ from the published jars.
 
-The comparison is by what the classes do (`infra.systems.class_files`): the same source, compiled by another JDK, counts
-as unchanged but for what compilers translate otherwise, such as `try` with resources.
+The comparison is by the behaviour of classes (`infra.systems.class_files`): the same source, compiled by another JDK,
+counts as unchanged, except parts that compilers translate differently, such as `try` with resources.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OWN: Final = ("org/apache/rocketmq/", "io/openmessaging/")
 _SHOWN: Final = 5
 _ENTRY_LIMIT: Final = 16 << 20
 _FORMAT: Final = "1"
-"""Part of the cache's key: to be raised when the comparison changes."""
+"""Part of the cache's key: raise it when the comparison changes."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Build:
 
     version    of the published jars.
     changed    classes of the systems under test that differ, with their packages, without inner classes.
-    added      those that the published jars do not have.
+    added      classes that the published jars do not have.
     libraries  own jars of libraries that differ from the published ones.
-    asked      the version as the user calls it, where that is another one.
+    asked      the version as the user names it, if that is another one.
     """
 
     version: str
@@ -78,7 +78,7 @@ def compare(own: Sequence[Path], published: Path, version: str) -> Build:
 
 
 def _key(folders: Sequence[Path], version: str) -> str:
-    """By names, sizes and times of change, as `infra.systems.passed`."""
+    """The key of the cache, by names, sizes and times of change, as in `infra.systems.passed`."""
     found = hashlib.sha256(f"{_FORMAT} {version}\n".encode())
     for folder in folders:
         for path in sorted(path for path in folder.glob("*.jar") if path.exists()):
@@ -95,7 +95,7 @@ class _Entry:
     info: zipfile.ZipInfo
 
     def differs(self, other: _Entry) -> bool:
-        """True if the classes do not do the same."""
+        """True if the classes differ in behaviour."""
         if (self.info.CRC, self.info.file_size) == (other.info.CRC, other.info.file_size):
             return False
         if not self.info.filename.startswith(_OWN):

@@ -5,9 +5,9 @@ writes one when it ends; `-XX:SharedArchiveFile` uses it. An archive holds for o
 path that begins with the jars of the dump: the same paths, sizes and times. So it is made on a node: a rehearsal starts
 each server of a version once, on a cluster of one node, and ends it in an orderly way.
 
-Where there is no archive (existing machines, a user's jars, a rehearsal that failed), servers start without one. A JVM
-that cannot use an archive starts without it, too, and says nothing. It dies of an archive that is cut off (SIGBUS): the
-cache has a checksum of each.
+Without an archive (existing machines, a user's jars, a failed rehearsal), servers start all the same. A JVM that cannot
+use an archive also starts without it, silently. It dies of an archive that is cut off (SIGBUS): the cache has a
+checksum of each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from infra.systems.maven import checksum_of, fresh
 from results.cache import cache_dir, exclusive
 
 ON_NODE: Final = "/opt/harness/class-data"
-"""There a node has `VERSION/KIND.jsa`."""
+"""The folder of `VERSION/KIND.jsa` on a node."""
 
 _DUMPED: Final = "/var/lib/harness/class-data"
 """The folder in which the node of a rehearsal writes them."""
@@ -43,7 +43,7 @@ _LIMIT: Final = 1 << 30
 """Bytes of one archive; a broker's has 37 MB."""
 
 _QUIET: Final = "-Xlog:cds*=off"
-"""Or a JVM that cannot use an archive says so in the server's log."""
+"""Without it, a JVM that cannot use an archive reports that in the server's log."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Rehearsed(Protocol):
     """A topology whose servers use archives of class data."""
 
     def rehearsals(self) -> Sequence[Rehearsal]:
-        """One for each version that a server of it may be started with, and for which an archive is of use."""
+        """One rehearsal for each version of its servers for which an archive is of use."""
 
 
 def archive(version: str | None, kind: str) -> str:
@@ -83,10 +83,10 @@ def use(path: str) -> list[str]:
 
 
 def shares(backend: Backend, options: Any, topology: Topology, say: Callable[[str], None]) -> list[Share]:
-    """The archives for the servers of a topology on nodes of a backend; made where they are not in the cache.
+    """The archives for the servers of a topology on nodes of a backend; made if they are not in the cache.
 
-    `options`: the backend's. Half a minute for each version that is new, a quarter of a second otherwise. Where none
-    can be made, why is said in one line, and the servers start without.
+    `options`: the backend's. Half a minute for each new version, a quarter of a second otherwise. If that fails, one
+    line reports the reason, and the servers start without.
     """
     image = backend.image(options) if isinstance(backend, Imaged) else None
     if image is None or not isinstance(topology, Rehearsed):
@@ -103,7 +103,7 @@ def shares(backend: Backend, options: Any, topology: Topology, say: Callable[[st
 
 
 def _ensure(rehearsal: Rehearsal, image: str, backend: Backend, options: Any, say: Callable[[str], None]) -> Path:
-    """The folder in the cache. Raises InfraError where the rehearsal fails."""
+    """The folder in the cache. Raises InfraError if the rehearsal fails."""
     (point,) = entry_points(group=TOPOLOGIES, name=rehearsal.topology)
     plays = point.load()
     topology: Topology = plays(replace(rehearsal.settings, rules=_dump_rules(plays.kinds)))
@@ -126,7 +126,7 @@ def _ensure(rehearsal: Rehearsal, image: str, backend: Backend, options: Any, sa
 
 
 def _key(image: str, jars: Sequence[Share]) -> str:
-    """Changes with everything on which it depends whether a JVM takes an archive."""
+    """The key of an archive: it covers all inputs that decide if a JVM takes it."""
     digest = hashlib.sha256(f"{_RECIPE} {image}\n".encode())
     for share in jars:
         for jar in sorted(share.source.glob("*.jar")):
@@ -165,7 +165,7 @@ def _rehearse(topology: Topology, spec: ClusterSpec, backend: Backend, into: Pat
 
 
 def _dump_rules(kinds: Collection[str]) -> list[LaunchRule]:
-    """Have each kind of server write its archive when it ends."""
+    """Rules that make each kind of server write its archive when it ends."""
     return [
         LaunchRule(Launch(jvm_options=[f"-XX:ArchiveClassesAtExit={_DUMPED}/{kind}.jsa", _QUIET]), kinds=[kind])
         for kind in kinds

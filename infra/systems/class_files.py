@@ -1,8 +1,8 @@
-"""Java class files by what they do: two compilations of one source are alike, whatever compiler and JDK made them.
+"""Java class files by their behaviour: two compilations of one source are equal, with any compiler and JDK.
 
-The digest of a class covers its name, its parents, its fields, and the instructions of its methods. It leaves out what
-a compiler is free to choose: the order of the constant pool, line numbers, names of local variables, frames for the
-verifier, and the class file's version. Format: The Java Virtual Machine Specification, chapter 4.
+The digest of a class covers its name, its parents, its fields, and the instructions of its methods. It leaves out the
+parts that a compiler is free to choose: the order of the constant pool, line numbers, names of local variables, frames
+for the verifier, and the class file's version. Format: The Java Virtual Machine Specification, chapter 4.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _UNTOLD: Final = 0x30
-"""Flags of classes: `super`, which means nothing any more, and `final`, which some compilers give anonymous classes."""
+"""Flags of classes: `super`, which has no meaning any more, and `final`, which some compilers give anonymous
+classes.
+"""
 _WIDE: Final = 0xC4
 _TABLESWITCH, _LOOKUPSWITCH = 0xAA, 0xAB
 _LDC, _LDC_W, _INVOKEINTERFACE, _INVOKEDYNAMIC = 0x12, 0x13, 0xB9, 0xBA
 _JUMPS: Final = frozenset({*range(0x99, 0xA9), 0xC6, 0xC7})
 _WIDE_JUMPS: Final = {0xC8: 0xA7, 0xC9: 0xA8}
 _CHECKCAST: Final = 0xC0
-"""Left out: compilers differ in the casts that change nothing."""
+"""An instruction that is left out: compilers differ in casts without effect."""
 _NULL_CHECKS: Final = (
     "182 7 java/lang/Object getClass ",
     "184 7 java/util/Objects requireNonNull (Ljava/lang/Object;)L",
 )
-"""Two ways of compilers to have an instance checked for null."""
+"""Two ways in which compilers check an instance for null."""
 _CONSTANTS: Final = frozenset({_LDC_W, 0x14, *range(0xB2, 0xBB), 0xBB, 0xBD, 0xC0, 0xC1, 0xC5})
 
 _OPERANDS: Final[Mapping[int, int]] = {
@@ -35,7 +37,7 @@ _OPERANDS: Final[Mapping[int, int]] = {
     0xC5: 3,
     **dict.fromkeys((_INVOKEINTERFACE, _INVOKEDYNAMIC, *_WIDE_JUMPS), 4),
 }
-"""Instruction -> bytes of its operands; one that is not here has none."""
+"""Instruction -> bytes of its operands; others have none."""
 
 _LAMBDA: Final = re.compile(r"lambda\$\w+\$\d+")
 _BUFFER: Final = re.compile(r"^7 java/nio/\w*Buffer( \w+ \(.*\))Ljava/nio/\w*Buffer;$")
@@ -84,7 +86,7 @@ class _Class:
         return pool
 
     def _constant(self, index: int) -> str:
-        """A constant as text, with all that it refers to."""
+        """A constant as text, with all its references."""
         tag, value = self._pool[index]
         if tag == 1:
             return str(value.decode("utf-8", "surrogatepass") if b"\xc0\x80" not in value else value)

@@ -20,11 +20,11 @@ from infra.systems.api import Server
 from infra.systems.java import DATA, LOG
 
 PREFIX: Final = "guest-"
-"""Of the names of such servers' files."""
+"""The prefix of the names of such servers' files."""
 
 
 def hold(server: Server, ttl_s: float) -> Lease:
-    """Hold a server that is to be started and killed as its user likes. Raises InfraError."""
+    """Holds a server that its user may start and kill freely. Raises InfraError."""
     folders = list(server.data_dirs)
     return server.node.lease(
         [["mkdir", "-p", "--", *folders]], [kill_noted_argv(server.pidfile), ["rm", "-rf", "--", *folders]], ttl_s=ttl_s
@@ -32,7 +32,7 @@ def hold(server: Server, ttl_s: float) -> Lease:
 
 
 def forget(nodes: Iterable[Node]) -> None:
-    """Remove what guests of earlier runs on a kept cluster left: their logs. Raises InfraError."""
+    """Removes the logs of guests of earlier runs on a kept cluster. Raises InfraError."""
     for node in nodes:
         theirs = ["-mindepth", "1", "-maxdepth", "1", "-name", f"{PREFIX}*"]
         node.run(["find", LOG, DATA, *theirs, "-exec", "rm", "-rf", "--", "{}", "+"])

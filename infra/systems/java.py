@@ -1,4 +1,4 @@
-"""Java servers on nodes: where their files lie, and the command line that starts one."""
+"""Java servers on nodes: the paths of their files, and the command line that starts one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from infra.systems.mends.catalog import applied
 from infra.systems.passed import once
 
 DATA: Final = "/var/lib/harness/data"
-"""All of a server's data, and nothing else: a file system of its own may be mounted here."""
+"""All data of the servers, and nothing else: a separate file system may be mounted here."""
 
 LOG: Final = "/var/lib/harness/log"
-"""Server log, GC logs, crash reports and settings: what `collect` takes."""
+"""Server logs, GC logs, crash reports and settings, which `collect` fetches."""
 
 LOOK_S: Final = 2.0
-"""While servers start: between two looks whether one still runs. A look is four processes on the node, which needs its
-processors for the servers; to ask a port that does not listen yet costs next to nothing.
+"""The pause between two checks if a starting server still runs. A check is four processes on the node, which needs its
+processors for the servers; a query of a port that does not listen yet costs almost nothing.
 """
 
 LIB: Final = "/opt/harness/lib"
@@ -44,7 +44,7 @@ TMP: Final = "/var/lib/harness/tmp"
 """Native libraries that a server unpacks for itself (RocksDB's, 10 MB a start): a killed one leaves them behind."""
 
 NO_PERF_FILE: Final = "-XX:+PerfDisableSharedMem"
-"""Or every JVM makes `/tmp/hsperfdata_USER/PID`, which only an orderly end removes."""
+"""Without it, every JVM makes `/tmp/hsperfdata_USER/PID`, which only an orderly end removes."""
 
 
 def options(gc_log: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Program:
 
 
 class JavaServer:
-    """A server in a JVM of its own; implements `infra.systems.api.Server`.
+    """A server in its own JVM; implements `infra.systems.api.Server`.
 
     `program` returns the program for the launch that is active when the server is started. label: the name of its files
     on the node, if that is not its kind: a node may have several of one.
@@ -260,7 +260,7 @@ def user_shares(settings: ServerSettings) -> list[Share]:
 def mend_shares(settings: ServerSettings, jars: Mapping[str, Path]) -> list[Share]:
     """The agent with its orders, tried here on the jars of every version (version -> folder); empty without mends.
 
-    Raises SettingsError for a mend that does not apply, to a user's build say.
+    Raises SettingsError for a mend that does not apply (to a user's build, say).
     """
     if not settings.launch.mends:
         return []
@@ -274,7 +274,7 @@ def mend_shares(settings: ServerSettings, jars: Mapping[str, Path]) -> list[Shar
 
 
 def describe_mends(settings: ServerSettings) -> str:
-    """Put behind the version of the servers; empty without mends."""
+    """The text behind the version of the servers; empty without mends."""
     mends = ", ".join(map(str, settings.launch.mends))
     return f", mended: {mends}" if mends else ""
 
@@ -301,7 +301,7 @@ def describe_builds(settings: ServerSettings, builds: Sequence[Build]) -> dict[s
 
 
 def require_unchanged(mends: Sequence[int], builds: Sequence[Build]) -> None:
-    """Raise SettingsError for a mend of a class that own jars have otherwise: nobody knows what it would do there."""
+    """Raises SettingsError for a mend of a class that differs in own jars: its effect there is unknown."""
     changed = {name for build in builds for name in build.changed}
     chosen = [mend for mend in catalog.mends() if mend.id in mends]
     stale = {mend.id: sorted(changed & set(mend.classes)) for mend in chosen if changed & set(mend.classes)}
@@ -316,7 +316,9 @@ def require_unchanged(mends: Sequence[int], builds: Sequence[Build]) -> None:
 
 
 def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:
-    """SIGTERM, SIGKILL after three quarters of the time. Raises InfraError for a process that outlives both."""
+    """Sends SIGTERM, and SIGKILL after three quarters of the time. Raises InfraError for a process that outlives
+    both.
+    """
     deadline = time.monotonic() + timeout_s
     for signal, until in (("TERM", deadline - timeout_s / 4), ("KILL", deadline)):
         running = node.process(pidfile)
@@ -339,7 +341,7 @@ def java_version(node: Node) -> str:
 
 def last_lines(node: Node, log: str, count: int = 5) -> str:
     """The end of a log on a node, in one line, for error messages. Frames of stack traces are left out: they would
-    crowd out what went wrong. The last exception comes first: what a server says of its own shutdown hides it. Never
+    displace the error. The last exception comes first, since a server's messages about its own shutdown hide it. Never
     raises.
     """
     try:
@@ -368,8 +370,8 @@ exit 0
 
 
 def new_lines(node: Node, texts: Sequence[str], seen: dict[str, int]) -> list[str]:
-    """Lines of the logs in `LOG` that hold one of the texts and were written since the last time. `seen` keeps how far
-    each log was read; the first time only takes note of that. Raises InfraError.
+    """Lines of the logs in `LOG` that contain one of the texts and were written since the last call. `seen` keeps the
+    position in each log; the first call only sets it. Raises InfraError.
     """
     known = "".join(f"{name}\t{size}\n" for name, size in seen.items())
     wanted = [word for text in texts for word in ("-e", text)]

@@ -1,6 +1,6 @@
-"""Java artifacts: fetched by Maven into the cache, pinned by checksums; our own sources compiled beside them.
+"""Java artifacts: fetched by Maven into the cache, pinned by checksums; the harness' own sources compiled beside them.
 
-Maven's own settings (mirrors, proxies, credentials) decide where the jars come from; nothing here names a host.
+Maven's own settings (mirrors, proxies, credentials) decide where the jars come from; this module names no host.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_lock(path: Path) -> dict[str, str]:
 
 
 def verify(folder: Path, lock: Mapping[str, str]) -> None:
-    """Exactly the jars of the lock, byte for byte. Raises InfraError that names the first jar that is not."""
+    """Checks for exactly the jars of the lock, byte for byte. Raises InfraError that names the first wrong jar."""
     found = {path.name: path for path in folder.glob("*.jar")}
     if missing := sorted(lock.keys() - found.keys()):
         raise InfraError(f"{folder}: {missing[0]} is missing, but the lock file names it")
@@ -59,7 +59,7 @@ def checksum_of(path: Path) -> str:
 
 
 def fetch_jars(pom: Path, lock_file: Path, defined: Mapping[str, str] | None = None) -> Path:
-    """The folder of all run-time jars of a POM, fetched when missing, checked against the lock every time.
+    """The folder of all run-time jars of a POM, fetched if missing, checked against the lock every time.
 
     `defined`: properties that the POM leaves open (a version, say); the lock file must go with them. About 15 s and
     33 MB when cold for DLedger, a tenth of a second when cached. Raises InfraError (one line).
@@ -104,7 +104,7 @@ def compile_jar(sources: Path, class_path: Path, name: str) -> Path:
 
 
 def _compile(files: Sequence[Path], class_path: Path, into: Path, name: str) -> None:
-    """Compile and pack. `jar` comes with every JDK that has `javac`."""
+    """Compiles and packs. `jar` comes with every JDK that has `javac`."""
     javac = _tool("javac", "a JDK (Debian: openjdk-17-jdk-headless)")
     jar = _tool("jar", "a JDK (Debian: openjdk-17-jdk-headless)")
     classes = into / "classes"
@@ -126,7 +126,9 @@ def _run_maven(pom: Path, into: Path, defined: Mapping[str, str]) -> None:
 
 
 def _run(argv: Sequence[str], timeout_s: float, what: str, mark: str) -> None:
-    """Run to the end. On failure: InfraError with the first line that holds `mark`, the whole output in the cache."""
+    """Runs a command to its end. On failure: InfraError with the first line that contains `mark`; the whole output is
+    in the cache.
+    """
     try:
         done = subprocess.run(
             argv,

@@ -1,4 +1,4 @@
-"""Checks that a JVM makes of what servers are started with. What passed once is not checked again: it costs 2 s."""
+"""Checks by a JVM of the parts that start servers. A passed check is not repeated: each costs 2 s."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from results.cache import cache_dir
 
 
 def once(name: str, given: Iterable[str], folders: Sequence[Path], check: Callable[[], None]) -> None:
-    """Call `check`, unless it has passed on this machine with the same input.
+    """Calls `check`, unless it has passed on this machine with the same input.
 
-    name     of the check. given: its input as texts. folders: its input as files: what counts are their names, sizes
+    name     of the check. given: its input as texts. folders: its input as files, of which count the names, sizes
              and times of change. The JVM counts as well.
-    Raises what `check` raises; what has failed is checked again.
+    Raises the errors of `check`; a failed check is repeated.
     """
     digest = hashlib.sha256()
     java = shutil.which("java") or ""

@@ -70,7 +70,7 @@ class Remote(Protocol):
         """Starts a command and keeps it. It has no deadline on the machine. Raises NodeUnreachable, InfraError."""
 
     def connect(self, timeout_s: float) -> None:
-        """Prepares for commands. Raises NodeUnreachable while the machine does not answer, else InfraError."""
+        """Prepares for commands. Raises NodeUnreachable while the machine is silent, InfraError if it will stay so."""
 
     def close(self) -> None:
         """Ends everything that depends on this way: streams, and with them leases. A later command opens it again."""

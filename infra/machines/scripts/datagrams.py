@@ -5,10 +5,10 @@
     python3 -c TEXT ping ADDRESS PORT SOURCE COUNT TIMEOUT_S          prints the round trips that came back, in ms
     python3 -c TEXT report PORT SETTLE_S                              prints what arrived; ends the listener
 
-(Debian's python3-minimal must do, which has no json.)
+(Debian's python3-minimal, which has no json, must be enough.)
 
 UDP, in both directions between SOURCE (0: any) on the sender's side and PORT. A listener lives in a process of its own,
-until its report or for TTL_S seconds. It is asked for the report on the loopback interface, which no fault touches.
+until its report or for TTL_S seconds. The report is requested on the loopback interface, which no fault touches.
 Everything is measured in user space, at the sockets.
 """
 
@@ -48,12 +48,12 @@ class Arrivals:
         self.last_number = max(self.last_number, number)
 
     def told(self) -> str:
-        """As it is reported: `arrived different behind bytes seconds`."""
+        """The line of the report: `arrived different behind bytes seconds`."""
         return f"{self.arrived} {len(self.numbers)} {self.behind} {self.bytes} {self.last - self.first:.6f}"
 
 
 def listen(ttl_s: float) -> None:
-    """Bind a port, print it, and serve it in a process of its own."""
+    """Binds a port, prints it, and serves it in a separate process."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("0.0.0.0", 0))
     try:
@@ -98,7 +98,7 @@ def _towards(address: str, port: int, source: int) -> socket.socket:
 
 
 def send(address: str, port: int, source: int, count: int, gap_s: float, size: int) -> None:
-    """Numbered datagrams of `size` bytes of payload, one every `gap_s`; 0: as fast as the kernel takes them."""
+    """Sends numbered datagrams of `size` bytes of payload, one every `gap_s`; 0: as fast as the kernel takes them."""
     client = _towards(address, port, source)
     begun = time.monotonic()
     for number in range(count):
@@ -110,7 +110,7 @@ def send(address: str, port: int, source: int, count: int, gap_s: float, size: i
 
 
 def ping(address: str, port: int, source: int, count: int, timeout_s: float) -> None:
-    """One after the other; each waits for its echo, for at most `timeout_s`. The second that is missing ends it."""
+    """Sends one after the other; each waits for its echo, for at most `timeout_s`. The second missing echo ends it."""
     client = _towards(address, port, source)
     found = []
     missing = 0

@@ -2,16 +2,16 @@
 
     python3 -c TEXT delayer NAME QUEUE MARK DELAY_S JITTER_S TTL_S
 
-NAME is only there to be found in the process's command line. The command ends with 0 as soon as the queue is bound (and
-with 1 and a line on stderr where it cannot be: another process has it, say); a process of its own continues until
-SIGTERM, or for TTL_S seconds. At its end it lets go of all packets that it holds. Should it be killed, the kernel drops
-those, and later packets pass, for the rule says `--queue-bypass`.
+NAME only marks the process's command line. The command ends with 0 as soon as the queue is bound (and with 1 and a
+line on stderr if that fails: another process has it, say); a separate process continues until SIGTERM, or for TTL_S
+seconds. At its end it releases all packets that it holds. If it is killed, the kernel drops those, and later packets
+pass, since the rule has `--queue-bypass`.
 
 Each packet waits DELAY_S, plus or minus a random part of at most JITTER_S. Then the bit MARK of its mark is cleared and
-the rules of its hook are asked again (NF_REPEAT): so it passes this queue once, and other queues after it.
+the rules of its hook are applied again (NF_REPEAT): so it passes this queue once, and other queues after it.
 
-The messages are those of linux/netfilter/nfnetlink_queue.h. Only metadata is copied: what is in a packet stays in the
-kernel.
+The messages are those of linux/netfilter/nfnetlink_queue.h. Only metadata is copied: the content of a packet stays in
+the kernel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BIND = 1
 _COPY_META = 1
 _FAIL_OPEN, _GSO = 1, 4
 _MAXLEN = 100_000
-"""Packets that wait at most; beyond that they pass at once (FAIL_OPEN)."""
+"""The most packets that wait; further ones pass at once (FAIL_OPEN)."""
 
 _ATTR_VERDICT, _ATTR_MARK = 2, 3
 _NF_REPEAT = 4
@@ -63,7 +63,7 @@ def message(kind: int, queue: int, body: bytes, flags: int = _REQUEST) -> bytes:
 
 
 def verdict(queue: int, packet: int, mark: int) -> bytes:
-    """`Ask the rules again about this packet, with this mark.`"""
+    """The verdict that applies the rules to this packet again, with this mark."""
     body = attribute(_ATTR_VERDICT, struct.pack("!II", _NF_REPEAT, packet)) + attribute(
         _ATTR_MARK, struct.pack("!I", mark)
     )
@@ -96,7 +96,7 @@ def _mark(data: bytes, at: int, end: int) -> int:
 
 
 class Delayer:
-    """A queue, and the packets of it that wait, by the time when they are due."""
+    """A queue, and its waiting packets, ordered by the time when they are due."""
 
     def __init__(self, queue: int, mark: int, delay_s: float, jitter_s: float) -> None:
         self.queue, self.mark, self.delay_s, self.jitter_s = queue, mark, delay_s, jitter_s
@@ -104,7 +104,7 @@ class Delayer:
         self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER)
 
     def bind(self) -> None:
-        """Take the queue. Raises OSError where somebody else has it."""
+        """Takes the queue. Raises OSError if another process has it."""
         self.socket.bind((os.getpid(), 0))  # the kernel's list of queues then names this process
         self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
         try:
@@ -130,7 +130,9 @@ class Delayer:
             raise OSError(-code, os.strerror(-code))
 
     def serve(self, until: float) -> None:
-        """Until this time of `time.monotonic`, or until a signal raises SystemExit; then nothing waits any more."""
+        """Serves until this time of `time.monotonic`, or until a signal raises SystemExit; then no packet waits any
+        more.
+        """
         try:
             while (now := time.monotonic()) < until:
                 due = min(self.waiting[0][0], until) if self.waiting else until
@@ -166,7 +168,7 @@ class Delayer:
 
 
 def start(queue: int, mark: int, delay_s: float, jitter_s: float, ttl_s: float) -> int:
-    """Exit code of the command: the queue is bound by a process of its own when it is 0."""
+    """Returns the exit code of the command; 0: a separate process has bound the queue."""
     told, tell = os.pipe()
     if os.fork():
         os.close(tell)

@@ -1,7 +1,7 @@
 """Flips bits in the files of a server that does not run.
 
-It is sent to a node as text (`infra.machines.primitives.bits`), and needs no more than Debian's python3-minimal, which
-has neither `json` nor `mmap`.
+It is sent to a node as text (`infra.machines.primitives.bits`), and needs only Debian's python3-minimal, which has
+neither `json` nor `mmap`.
 
     flip_bits.py flip REQUEST       REQUEST: {"seed", "count", "part", "where", "files": [[kind, [glob, ...], layout]]}
     flip_bits.py read REQUEST       REQUEST: [[file, offset], ...]
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class Bytes:
-    """A file, of which only the blocks that are asked for are read: files may be long, and mostly holes."""
+    """A file, of which only the requested blocks are read: files may be long, and mostly holes."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb")  # noqa: SIM115  (closed with the object)
@@ -67,7 +67,7 @@ def number(data: Bytes, at: int, field: Any) -> int:
 def records_of(data: Bytes, start: int, layout: Any) -> Iterator[Any]:
     """(place, size) of every whole record of a file, in order. start: the place of the file's first byte in its log.
 
-    Ends at the first bytes that were not written, or are no record.
+    It ends at the first bytes that were not written, or are no record.
     """
     at, head = 0, layout["head"]
     while at + head <= data.size:
@@ -90,7 +90,7 @@ def records_of(data: Bytes, start: int, layout: Any) -> Iterator[Any]:
 
 
 def spans(record: Record, data: Bytes, part: str) -> list[Any]:
-    """The places in the file ([begin, end)) that belong to a part of a record; [] where it has no such bytes."""
+    """The places in the file ([begin, end)) that belong to a part of a record; [] if it has no such bytes."""
     if record.layout is None or part == ANY:
         found = [[0, record.size]]
     elif part == "body" and record.layout["length"]:
@@ -121,7 +121,7 @@ def logs_of(kind: str, paths: list[str], layout: Any, part: str, where: str) -> 
 
 
 def choose(request: Any) -> list[Any]:
-    """[record, offset, bit] of each bit to flip, all different. Exits where there are too few."""
+    """[record, offset, bit] of each bit to flip, all different. Exits if there are too few."""
     rng, part, where = Random(request["seed"]), request["part"], request["where"]
     kinds = []
     for kind, patterns, layout in request["files"]:
@@ -146,7 +146,7 @@ def choose(request: Any) -> list[Any]:
 
 
 def flip(request: Any) -> Any:
-    """Flip the bits, and have the disk hold them."""
+    """Flips the bits, and syncs them to the disk."""
     flips = []
     for record, offset, bit in choose(request):
         target = os.open(record.file, os.O_RDWR)
@@ -170,7 +170,7 @@ def flip(request: Any) -> Any:
 
 
 def read(request: Any) -> list[int]:
-    """The bytes at these places; -1 where the file is gone, or ends before."""
+    """The bytes at these places; -1 if the file is gone, or ends before."""
     found = []
     for path, offset in request:
         try:

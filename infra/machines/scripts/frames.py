@@ -1,6 +1,6 @@
 """A proxy for RocketMQ's frames, on the node itself: it counts them by code, and can hold, lose or repeat one of them.
 
-    python3 -c TEXT CONTROL PORT MARK       starts the proxy; ends with 0 when it listens
+    python3 -c TEXT CONTROL PORT MARK       starts the proxy; ends with 0 once it listens
 
 Connections arrive by a REDIRECT rule of iptables; the kernel returns their original destination. The proxy's own
 connections have the mark MARK, so that the rule lets them pass. CONTROL is the path of a socket for commands (each
@@ -12,8 +12,8 @@ is sent by a short script beside this one):
                             `fired ID TIME_MS NUMBER` for each frame with which something was done
 
 A frame (RemotingCommand) is a length, the header's length with the encoding in its highest byte, a header as JSON or
-binary, and a body. An answer has the code of its request here, found by its number (`opaque`). What is no such frame is
-passed on as it is and counted with the code -1.
+binary, and a body. An answer has the code of its request here, found by its number (`opaque`). Other bytes are passed
+on unchanged and counted with the code -1.
 
 While no rule is armed, bytes are passed on as they come, and are divided into frames later, many at a time.
 
@@ -40,7 +40,7 @@ _FULL = 1 << 20
 """Bytes that wait for one end before the other is no longer read."""
 _READ = 1 << 16
 _REMEMBERED = 10_000
-"""Requests without an answer, of a connection."""
+"""The most requests without an answer that are remembered for a connection."""
 _UNREAD = 1 << 18
 """Bytes that were passed on, and are not counted yet."""
 
@@ -75,7 +75,7 @@ def read_header(frame: bytes) -> tuple[int, int, int]:
 class Rule:
     """A rule for some frames.
 
-    port      of the server; 0: any. code: of the request. answer: the answers to such requests are meant.
+    port      of the server; 0: any. code: of the request. answer: it acts on the answers to such requests.
     which     the n-th such frame from now on; 0: every one.
     act       delay (`delay` seconds), hold (until the rule is disarmed), drop, close (both ends of its connection),
               repeat (it is passed on twice), kill (the process in `pidfile`, with SIGKILL).
@@ -126,7 +126,7 @@ class End:
 
 
 class Proxy:
-    """All connections, the rules, and what was counted."""
+    """All connections, the rules, and the counts."""
 
     def __init__(self, listener: socket.socket, control: socket.socket, mark: int) -> None:
         self.listener, self.control, self.mark = listener, control, mark
@@ -139,7 +139,7 @@ class Proxy:
         self.turn = 0
 
     def serve(self) -> None:
-        """For ever."""
+        """Serves for ever."""
         for sock in (self.listener, self.control):
             sock.setblocking(False)
             self.poll.register(sock, select.EPOLLIN)
@@ -163,7 +163,7 @@ class Proxy:
             return
         try:
             address, port = self.destination(opener)
-        except OSError:  # nobody redirected it
+        except OSError:  # no rule redirected it
             opener.close()
             return
         server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -247,8 +247,8 @@ class Proxy:
             self._pass_rest(end)
 
     def _take(self, end: End) -> tuple[bytes, int, int, int, int] | None:
-        """The next whole frame: its bytes, how many of these are passed on already, code, flag and number. None: there
-        is none yet, or (`raw`) no more.
+        """The next whole frame: its bytes, how many of these are passed on already, code, flag and number. None: it has
+        not arrived yet, or (`raw`) no more follow.
         """
         if end.raw or len(end.received) < 8:
             return None
@@ -271,7 +271,9 @@ class Proxy:
         return frame, passed, code, flag, number
 
     def _read_passed(self, end: End) -> None:
-        """Count the frames of a connection that were passed on. First all requests: the answers are found by them."""
+        """Counts the frames of a connection that were passed on. All requests come first, since answers are found by
+        them.
+        """
         answers = []
         for one in (end, end.other):
             while one.ahead and (taken := self._take(one)) is not None:
@@ -301,7 +303,7 @@ class Proxy:
             self._close(end)
 
     def _meet(self, end: End, frame: bytes, passed: int, code: int, flag: int, number: int) -> None:
-        """A whole frame has arrived from an end. What is passed on in part already is no rule's."""
+        """Handles a whole frame from an end. No rule acts on one that is passed on in part already."""
         answer, code = self._note(end, code, flag, number)
         for rule in () if passed else self.rules.values():
             if rule.takes(end.port, code, answer):
@@ -312,7 +314,7 @@ class Proxy:
             self._pass(end.other, frame[passed:])
 
     def _note(self, end: End, code: int, flag: int, number: int) -> tuple[bool, int]:
-        """Count a frame. Whether it is an answer, and the code of its request."""
+        """Counts a frame. Returns whether it is an answer, and the code of its request."""
         answer = bool(flag & 1)
         if answer:
             code = end.other.asked.pop(number, RAW)
@@ -368,7 +370,7 @@ class Proxy:
             end.sock.shutdown(socket.SHUT_WR)
 
     def _close(self, end: End) -> None:
-        """Both ends, at once: who is connected sees a reset where bytes were on their way."""
+        """Closes both ends at once: the peers see a reset if bytes were on their way."""
         self._read_passed(end)
         for one in (end, end.other):
             if one.open:
@@ -404,7 +406,7 @@ class Proxy:
 
 
 def kill(pidfile: str) -> None:
-    """The process that a file names, if it runs."""
+    """Kills the process that a file names, if it runs."""
     try:
         with open(pidfile) as noted:
             os.kill(int(noted.read().split()[0]), signal.SIGKILL)
@@ -413,7 +415,7 @@ def kill(pidfile: str) -> None:
 
 
 def serve(path: str, port: int, mark: int) -> int:
-    """Exit code of the command: a process of its own listens when it is 0."""
+    """Returns the exit code of the command; 0: a separate process listens."""
     told, tell = os.pipe()
     if os.fork():
         os.close(tell)

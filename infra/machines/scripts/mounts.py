@@ -34,7 +34,7 @@ def checked(result: int, what: str) -> None:
 
 
 def seen_from_here(volume: Volume) -> str:
-    """The volume's path in this machine's own namespace: no `setns` is needed to open what is mounted there."""
+    """The volume's path in this machine's own namespace: no `setns` is needed to open files there."""
     return f"/proc/{volume['pid']}/root{volume['path']}" if volume["pid"] else volume["path"]
 
 
@@ -57,7 +57,7 @@ def required(volume: Volume) -> str:
 
 
 def enter(volume: Volume) -> None:
-    """Into the node's mount namespace, in /dev of this machine: so `loop7` is still a path to the device."""
+    """Enters the node's mount namespace, in /dev of this machine: so `loop7` is still a path to the device."""
     devices = os.open("/dev", os.O_RDONLY | os.O_DIRECTORY)
     if volume["pid"]:
         space = os.open(f"/proc/{volume['pid']}/ns/mnt", os.O_RDONLY)
@@ -72,7 +72,9 @@ def mount(volume: Volume, device: str) -> None:
 
 
 def unmount(volume: Volume, device: str) -> None:
-    """Wait until the kernel has let go of the file system: while somebody else holds it, a new mount is the old one."""
+    """Unmounts, and waits until the kernel has released the file system: while it is held, a new mount is the old
+    one.
+    """
     state = os.open("/sys/fs/ext4", os.O_RDONLY | os.O_DIRECTORY)
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -92,7 +94,7 @@ def unmount(volume: Volume, device: str) -> None:
 
 
 def in_parallel(volumes: list[Volume], work: Callable[[Volume], None]) -> None:
-    """In a child process for each, which may change its namespace. Raises Problem for the first that failed."""
+    """Runs each in a child process, which may change its namespace. Raises Problem for the first failure."""
     children = []
     for volume in volumes:
         reading, writing = os.pipe()
@@ -125,13 +127,13 @@ def data_of(volume: Volume) -> str:
 
 
 def order_data(volume: Volume, data: str) -> None:
-    """Have the next mount order data as `data` says. As options in the superblock every later mount has them."""
+    """Sets the mode `data` for the next mount. It is an option in the superblock, so every later mount has it."""
     run("tune2fs", "-o", ",".join(name if data == "writeback" else f"^{name}" for name in WRITEBACK), volume["image"])
 
 
 def renew(volume: Volume, check: bool = False, data: str | None = None) -> None:
-    """Unmount and mount again, on a fresh loop device: the cache of the old one holds what never reached the disk.
-    It changes the namespace of its process and comes back. check: with e2fsck in between. data: a new mode of the
+    """Unmounts and mounts again, on a fresh loop device: the cache of the old one holds data that never reached the
+    disk. It changes the namespace of its process and returns. check: with e2fsck in between. data: a new mode of the
     journal.
     """
     device = required(volume)
@@ -160,7 +162,7 @@ def renew(volume: Volume, check: bool = False, data: str | None = None) -> None:
 
 
 def attach(volume: Volume, size_mib: int, data: str | None = None) -> Answer:
-    """Make and mount it. data: the mode of the journal; None: that which it has, `ordered` where it is made."""
+    """Makes and mounts it. data: the mode of the journal; None: its present mode, `ordered` for a new one."""
     if device_of(volume) is not None:
         if data not in (None, data_of(volume)):
             in_parallel([volume], lambda volume: renew(volume, data=data))
@@ -201,7 +203,7 @@ def run(*argv: str) -> str:
 
 
 def leave_mounts() -> None:
-    """Into a mount namespace of this process's own, whose mounts nobody else sees."""
+    """Enters a new mount namespace, whose mounts no other process sees."""
     checked(libc.unshare(CLONE_NEWNS), "a mount namespace")
     checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
 

@@ -1,9 +1,9 @@
-"""Connections that end without a word, as those of a machine that loses its power.
+"""Connections that end silently, like those of a machine that loses its power.
 
 A process that is killed closes its connections, and the kernel notifies the peers (FIN or RST). Here its sockets are
-copied before (pidfd_getfd(2), Linux 5.6) and set into repair mode (TCP_REPAIR of linux/tcp.h, made for CRIU): what is
-closed in it sends nothing (`tcp_close` and `tcp_disconnect` in net/ipv4/tcp.c). What peers send later is answered by a
-reset, as by a machine that has started again.
+copied before (pidfd_getfd(2), Linux 5.6) and set into repair mode (TCP_REPAIR of linux/tcp.h, made for CRIU): a
+socket that is closed in it sends nothing (`tcp_close` and `tcp_disconnect` in net/ipv4/tcp.c). Later packets of peers
+are answered by a reset, as by a machine that has started again.
 
 The part of `volume.py` that knows sockets. It runs as root on the host, without any package.
 """
@@ -49,7 +49,7 @@ def _connects(held: socket.socket) -> bool:
 
 
 def _descriptors(pid: int) -> list[int]:
-    """Those of a process that are sockets."""
+    """The descriptors of a process that are sockets."""
     found = []
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):

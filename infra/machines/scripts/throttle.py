@@ -6,8 +6,8 @@ limits.
 
 Version 1 (`blkio.throttle.*`) counts for each group by itself, and never charges write-back to the group that wrote:
 the kernel's threads write in the root group, the journal as well. So the root group has the limits, and the node's
-processes are in it while these last. All that goes to the device then shares one budget. The node's first process stays
-behind: its group shows where the others belong. A machine of its own (no `pid`) keeps its groups, each with the limits.
+processes are in it while these last. All accesses of the device then share one budget. The node's first process stays
+behind: its group shows where the others belong. A whole machine (no `pid`) keeps its groups, each with the limits.
 
 Version 2 (`io.max`) charges write-back to the group that wrote, has no limits for the root group, and lets the journal
 pass. There the groups of the node's processes have the limits.
@@ -50,7 +50,7 @@ SPEED = ".harness-speed"
 SLOW_PROBE = 20
 """Writes a second."""
 BLOCK, CHUNK, FILE = 4096, 64 << 10, 1 << 20
-"""Bytes: of a counted access, of an access when bytes are counted, of the file that is measured with."""
+"""Bytes: of a counted access, of an access when bytes are counted, of the file of the measurement."""
 LONGEST_S = 4.0
 """The seconds that one measurement may take. The servers' own accesses wait in the same queue."""
 
@@ -106,7 +106,7 @@ class Controller:
             return []
 
     def put(self, group: str, number: str, limits: Limits) -> None:
-        """Exactly these limits. Nothing happens where the group has ended."""
+        """Sets exactly these limits. Does nothing if the group has ended."""
         if self.version == 1:
             values = {file: str(limits.get(name, 0)) for name, file in V1.items()}
         else:
@@ -120,7 +120,7 @@ class Controller:
         return [folder[len(self.mount) :].rstrip("/") for folder, _, _ in os.walk(self.mount)]
 
     def enable(self, group: str) -> None:
-        """Version 2: a group has limits when every group above it passes the controller on."""
+        """Version 2: enables the controller in every group above, so that a group can have limits."""
         names = group.split("/")
         for depth in range(1, len(names)):
             above = self.mount + "/".join(names[:depth])
@@ -132,7 +132,7 @@ class Controller:
                     raise Problem(f"{above} does not pass the controller of block IO on") from None
 
     def processes(self, volume: Volume) -> list[int]:
-        """Of the node: those in its mount namespace, its first one too; of a machine of its own: all."""
+        """The node's processes: those in its mount namespace, its first one too; of a whole machine: all."""
         numbers = [int(name) for name in os.listdir(self.proc) if name.isdigit()]
         if volume["pid"] is None:
             return numbers
@@ -151,17 +151,17 @@ class Controller:
         return sorted(group for group in found if group is not None)
 
     def gather(self, volume: Volume) -> None:
-        """Version 1: the node's processes enter the root group, all but its first one."""
+        """Version 1: moves the node's processes into the root group, all but its first one."""
         self._move_all(volume, lambda group: group != "", "")
 
     def scatter(self, volume: Volume) -> None:
-        """They return to the group of the node's first process."""
+        """Returns them to the group of the node's first process."""
         home = self.group_of(volume["pid"]) if volume["pid"] is not None else None
         if home:
             self._move_all(volume, lambda group: group == "", home)
 
     def _move_all(self, volume: Volume, wrong: Callable[[str], bool], to: str) -> None:
-        """Children may be born meanwhile: until a look finds none."""
+        """Moves all until none is left, since children may be born meanwhile."""
         if self.version != 1 or volume["pid"] is None:
             return
         until = time.monotonic() + PATIENCE_S
@@ -208,7 +208,7 @@ def number_of(device: str) -> str:
 
 @contextlib.contextmanager
 def locked(volume: Volume) -> Iterator[None]:
-    """One command at a time changes the limits of a volume; none waits where the image has gone with its cluster."""
+    """Lets one command at a time change the limits of a volume; none waits if the image is gone with its cluster."""
     try:
         image = os.open(volume["image"], os.O_RDONLY)
     except FileNotFoundError:
@@ -222,7 +222,7 @@ def locked(volume: Volume) -> Iterator[None]:
 
 
 def throttle(volume: Volume, limits: Limits) -> Answer:
-    """The volume's disk is slow from now on."""
+    """Makes the volume's disk slow from now on."""
     with locked(volume):
         impose(volume, required(volume), limits)
         Controller().gather(volume)
@@ -230,7 +230,7 @@ def throttle(volume: Volume, limits: Limits) -> Answer:
 
 
 def impose(node: Volume, device: str, limits: Limits) -> None:
-    """A device is slow for the groups of a node."""
+    """Makes a device slow for the groups of a node."""
     controller = Controller()
     for group in controller.limited(node):
         if controller.version == 2:
@@ -239,8 +239,8 @@ def impose(node: Volume, device: str, limits: Limits) -> None:
 
 
 def unthrottle(volume: Volume, device: str) -> Answer:
-    """Idempotent. `device`: the one that had been slowed down; it has gone with its node, or is mounted no more, where
-    the node has ended, or has lost its power since. A device that is somebody else's by now is left alone.
+    """Removes the limits. Idempotent. `device`: the one that had been slowed down. It is gone, or no longer mounted, if
+    the node has ended, or lost its power since. A device that another volume uses by now is left alone.
     """
     with locked(volume):
         devices = {device}
@@ -256,7 +256,7 @@ def unthrottle(volume: Volume, device: str) -> Answer:
 
 
 def clear(device: str) -> None:
-    """No group has limits for it."""
+    """Removes its limits from all groups."""
     try:
         controller, number = Controller(), number_of(device)
     except Problem:
@@ -340,7 +340,7 @@ def speeds(volume: Volume, wanted: Limits, node: Volume | None = None) -> dict[s
 
 
 def measure(volume: Volume, wanted: Limits, shared: mmap.mmap, node: Volume) -> None:
-    """In a process of its own. It notes its progress, as its last access may never end."""
+    """Measures, in a separate process. It notes its progress, as its last access may never end."""
     path = os.path.join(seen_from_here(volume), SPEED)
     block, chunk = mmap.mmap(-1, BLOCK), mmap.mmap(-1, CHUNK)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)
@@ -371,7 +371,7 @@ def measure(volume: Volume, wanted: Limits, shared: mmap.mmap, node: Volume) -> 
 
 
 def slow_probe(node: Volume, folder: str) -> Answer:
-    """A scratch file system is slow for processes of the node, and then it is not."""
+    """Checks that a scratch file system is slow for processes of the node, and then fast again."""
 
     def slow(volume: Volume) -> None:
         device, wanted = required(volume), {"write_iops": SLOW_PROBE}

@@ -1,6 +1,6 @@
 """File systems of nodes, on the host: attach one, cut the power of several at one instant, freeze, break, repair.
 
-    python3 volume.py COMMAND JSON          one line of JSON comes out; problems are one line on stderr, exit code 1
+    python3 volume.py COMMAND JSON          prints one line of JSON; problems are one line on stderr, exit code 1
 
 Runs as root on the machine whose kernel the nodes run on, without any package. A *volume* is `{name, pid, path,
 image}`: the node's name, a process in its mount namespace (null: this machine's own), where the file system is mounted
@@ -91,12 +91,12 @@ def content(volume: Volume, name: str) -> bytes:
 
 
 def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
-    """Cut the power of all at one instant, end what ran there, and mount what the disks hold.
+    """Cuts the power of all at one instant, ends the processes there, and mounts the content of the disks.
 
-    Stop all processes first, or they see an error of their disk before they have lost their power. Their connections
-    end without a word. The file that is written here, unsynced, must be gone afterwards; the one that `mark` synced
-    must be there. Of the small files with one of the names `durable`, those with another content than before are
-    reported.
+    It stops all processes first: else they would see an error of their disk before they lose their power. Their
+    connections end without a word. The file that is written here, unsynced, must be gone afterwards; the one that
+    `mark` synced must be there. Of the small files with one of the names `durable`, those with another content than
+    before are reported.
     """
     began = time.monotonic()
     for volume in volumes:
@@ -220,7 +220,7 @@ def inner(name: str) -> int:
 
 
 def opened(processes: list[int]) -> list[tuple[int, int]]:
-    """(number, descriptor) of those that still run: what a descriptor names is never a later process."""
+    """(number, descriptor) of those that still run: a descriptor never refers to a later process."""
     found = []
     for pid in processes:
         with contextlib.suppress(ProcessLookupError):
@@ -263,7 +263,7 @@ def ioctl_each(volumes: list[Volume], request: int, argument: int | bytes) -> An
 
 
 def fail(volumes: list[Volume]) -> Answer:
-    """An error that the kernel finds in the file system: it goes read-only (`errors=remount-ro`)."""
+    """Makes the kernel find an error in the file system, which goes read-only (`errors=remount-ro`)."""
     for volume in volumes:
         with open(f"/sys/fs/ext4/{required(volume)}/trigger_fs_error", "w") as trigger:
             trigger.write("x")
@@ -280,7 +280,7 @@ def fill(volumes: list[Volume], left_mib: int) -> Answer:
             if size > 0:
                 os.posix_fallocate(file, 0, size)
         except OSError as error:
-            if error.errno != errno.ENOSPC:  # it has filled what there was
+            if error.errno != errno.ENOSPC:  # it has filled all the room
                 raise
         os.close(file)
     return {}
@@ -347,7 +347,7 @@ def users(volume: Volume, device: int) -> list[int]:
 
 
 def state(volumes: list[Volume]) -> Answer:
-    """Of each: its device, bytes free, and `write`: what a small synced write comes to: `ok`, `frozen` (it would not
+    """Name -> its device, bytes free, and `write`, the result of a small synced write: `ok`, `frozen` (it would not
     end), or the error's name (`EIO`, `EROFS`, `ENOSPC`).
     """
     found = {}
@@ -381,7 +381,7 @@ def ms(began: float) -> float:
 
 
 def main() -> None:
-    # What began is finished, whatever becomes of who asked for it: half a power failure is none.
+    # A begun command is finished, even if its caller ends: half a power failure is none.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     command, given = sys.argv[1], json.loads(sys.argv[2])
@@ -395,7 +395,7 @@ def main() -> None:
                 answer = {"attached": there, "data": data_of(given["volume"]) if there else None}
             case "attach":
                 answer = attach(given["volume"], given["size_mib"], given["data"])
-                if answer["attached"]:  # its device may have limits that somebody left
+                if answer["attached"]:  # its device may have limits that an earlier run left
                     clear(required(given["volume"]))
             case "mark":
                 answer = mark(volumes)

@@ -82,13 +82,13 @@ class NodeStatus:
 
 
 class RegisterClient:
-    """For one logical process: operations one after the other, each within `deadline_s` seconds.
+    """The client of one logical process: operations one after the other, each within `deadline_s` seconds.
 
-    pinned   the one node to ask, leader or not; None: find the leader and follow it.
-    home     the one node whose opinion of who leads is believed: a client on that node's side of a partition, which
-             continues talking to a deposed leader for as long as its home does. None: all nodes are asked.
-    Looking for a leader has no effect and may take several tries; it gets half of the deadline. The operation itself is
-    sent once, whatever happens.
+    pinned   the only node to query, leader or not; None: find the leader and follow it.
+    home     the only node whose report of the leader is believed, for a client on that node's side of a partition: it
+             uses a deposed leader for as long as its home does. None: all nodes are queried.
+    The search for a leader has no effect and may take several tries; it gets half of the deadline. The operation itself
+    is sent only once.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class RegisterClient:
         self._connection: tuple[str, Connection] | None = None
 
     async def write(self, key: str, value: int) -> Answer:
-        """Set a register to a 64-bit value."""
+        """Sets a register to a 64-bit value."""
         return await self._operate("write", _WRITE, {"key": key, "value": _long(value)})
 
     async def cas(self, key: str, expect: int | None, value: int) -> Answer:
-        """Set a register if it holds `expect` (None: if it is absent). `ok` with `applied=False`: it did not."""
+        """Sets a register if it holds `expect` (None: if it is absent). `ok` with `applied=False`: it did not."""
         fields: dict[str, Any] = {"key": key, "value": _long(value)}
         if expect is not None:
             fields["expect"] = _long(expect)
@@ -127,19 +127,19 @@ class RegisterClient:
         return answer
 
     async def read(self, key: str, mode: ReadMode = "log") -> Answer:
-        """Read a register through the log of the leader, or (`unsafe`) whatever the asked node holds."""
+        """Reads a register through the log of the leader, or (`unsafe`) the value on the queried node."""
         return await self._operate("read", _READ, {"key": key, "readMode": _READ_MODES[mode]})
 
     async def status(self, node: str, timeout_s: float | None = None) -> NodeStatus:
-        """Ask one node about itself, on a connection of its own. Raises RemotingError."""
+        """Queries one node's state, on a separate connection. Raises RemotingError."""
         return await ask_status(node, self._endpoints[node], timeout_s or self._deadline_s, self._group)
 
     async def close(self) -> None:
-        """Drop the connection. The client may be used again and then makes a new one."""
+        """Drops the connection. The client may be used again and then makes a new one."""
         self._disconnect()
 
     async def _operate(self, operation: Operation, type_code: str, fields: Mapping[str, Any]) -> Answer:
-        """Find the node, connect, send once, judge the answer."""
+        """Finds the node, connects, sends once, and judges the answer."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._deadline_s
         node = self._target or await self._find_leader(loop.time() + self._deadline_s / 2)
@@ -165,7 +165,7 @@ class RegisterClient:
         return answer
 
     async def _connected(self, node: str, deadline: float) -> Connection:
-        """The connection to a node: the one in use, or a new one. Nothing is sent, so this may be done again freely."""
+        """The connection to a node: the one in use, or a new one. Nothing is sent, so it may be repeated freely."""
         if self._connection is not None:
             to, connection = self._connection
             if to == node and not connection.closed:
@@ -181,11 +181,11 @@ class RegisterClient:
             self._connection = None
 
     def _forget(self) -> None:
-        """Look for the leader before the next operation."""
+        """Makes the next operation look for the leader."""
         self._target = self._pinned
 
     def _follow(self, frame: Frame) -> None:
-        """After a refusal: go to the leader that the answer names, or look for one."""
+        """Follows a refusal to the leader that it names, or looks for one."""
         self._forget()
         if self._pinned is None and self._home is None and frame.body:
             hint = json.loads(frame.body).get("leaderId")
@@ -219,8 +219,8 @@ class RegisterClient:
         return reply.leader if reply.leader in self._endpoints else None
 
     async def _ask_all(self, timeout_s: float) -> list[NodeStatus]:
-        """The status of all nodes that answer. When one names a leader that has itself said so in that term, the silent
-        ones are not waited for.
+        """The status of all nodes that answer. Once one names a leader that has itself reported so in that term, silent
+        nodes are not awaited.
         """
         requested = [
             asyncio.create_task(ask_status(node, endpoint, timeout_s, self._group))
@@ -243,7 +243,7 @@ class RegisterClient:
 
 
 async def ask_status(node: str, endpoint: tuple[str, int], timeout_s: float, group: str = GROUP) -> NodeStatus:
-    """Ask a node about itself on a fresh connection, all within `timeout_s`. Raises RemotingError."""
+    """Queries a node's state on a fresh connection, all within `timeout_s`. Raises RemotingError."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     connection = await connect(*endpoint, timeout_s)
@@ -259,7 +259,7 @@ async def ask_status(node: str, endpoint: tuple[str, int], timeout_s: float, gro
 
 
 def _agreed(answers: list[NodeStatus], nodes: int) -> bool:
-    """A majority follows, in one term, a leader that has itself said so."""
+    """True if a majority follows, in one term, a leader that has itself reported so."""
     return any(
         2 * sum(a.leader == leader.node and a.term == leader.term for a in answers) > nodes
         for leader in answers
@@ -310,7 +310,7 @@ def _status(node: str, data: Mapping[str, Any]) -> NodeStatus:
 
 
 def _body(node: str, frame: Frame) -> Mapping[str, Any]:
-    """The JSON object in a frame's body. Raises Broken: an answer that makes no sense says nothing."""
+    """The JSON object in a frame's body. Raises Broken: an invalid answer proves nothing."""
     try:
         data = json.loads(frame.body)
     except ValueError:

@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes where an entry should be: neither one, nor the end of what was written."""
+    """Bytes where an entry should be: neither one, nor the end of the written part."""
 
     position: int
     why: str

@@ -38,7 +38,7 @@ DLEDGER_FILES: Final[Mapping[str, FileKind]] = {
     "epoch": FileKind("**/dledger-*/currterm"),
     "checkpoint": FileKind("**/dledger-*/checkpoint"),
 }
-"""Of whatever server keeps a DLedger log: a broker, a controller, a member of a plain group."""
+"""The files of any server with a DLedger log: a broker, a controller, a member of a plain group."""
 
 WIPED: Final[Mapping[str, str]] = dict.fromkeys(
     ("term-went-back", "voted-twice", "two-leaders-in-a-term"),

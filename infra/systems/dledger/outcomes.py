@@ -1,11 +1,11 @@
 """The meaning of DLedger 0.4.0's answers for an operation: data, with the source of each line.
 
 `ok`: certainly happened. `fail`: certainly did not, and never will. `info`: unknown. A write may be called failed only
-where the refusal comes before the entry is appended to the leader's log: from then on it may be replicated and applied
+if the refusal comes before the entry is appended to the leader's log: from then on it may be replicated and applied
 at any later time, whatever answer the client got. A read without a result has no effect, so it fails harmlessly (a read
 through the log appends an entry without content).
 
-Source names are classes of `io.openmessaging.storage.dledger` at 0.4.0; "server" is our `Processors.java`.
+Source names are classes of `io.openmessaging.storage.dledger` at 0.4.0; "server" is `Processors.java` of this package.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Line:
 
 
 def _refused(code: int, name: str, why: str, source: str) -> Line:
-    """Turned away before the append: nothing happened, and nothing will."""
+    """Refused before the append: nothing happened, and nothing will."""
     return Line(code, name, "fail", "fail", "fail", f"{why}: refused before the append", source)
 
 
@@ -121,7 +121,7 @@ _OUTER_REFUSALS: Final = {
 
 def outcome_of(operation: Operation, code: int) -> Outcome:
     """The outcome of an operation from the code in the answer's JSON body. An unlisted code is `info`, also for reads:
-    the report counts it, and the table should learn it.
+    the report counts it, and the table should get it.
     """
     line = _BY_CODE.get(code)
     if line is None:
@@ -131,7 +131,7 @@ def outcome_of(operation: Operation, code: int) -> Outcome:
 
 
 def outcome_of_outer(operation: Operation, code: int, remark: str | None) -> Outcome:
-    """The outcome from the frame's own code, where it has no body: the handler threw (1), or never ran.
+    """The outcome from the frame's own code, if it has no body: the handler threw (1), or never ran.
 
     A NOT_LEADER thrown by `handleWrite` or `appendAsLeader` is thrown before the append, as above.
     """
@@ -148,7 +148,7 @@ def outcome_of_outer(operation: Operation, code: int, remark: str | None) -> Out
 
 
 def outcome_of_error(operation: Operation, error: RemotingError) -> Outcome:
-    """The outcome where no answer came. A read has no effect, so its loss is a failure."""
+    """The outcome without an answer. A read has no effect, so its loss is a failure."""
     if isinstance(error, Refused):
         return Outcome("fail", f"nothing was sent: {error}")
     what = "timed out" if isinstance(error, TimedOut) else "the connection broke"

@@ -62,10 +62,10 @@ _EFFECTIVE_FILE: Final = f"{LOG}/effective.properties"
 _JAR: Final = "register-server"
 
 _AT_ONCE: Final = 2
-"""JVMs started at one time: five at once starve one another on a small machine and are not ready sooner."""
+"""JVMs started at one time: five at once slow one another down on a small machine and are not ready sooner."""
 
 _READY_KEY: Final = "__ready__"
-"""A register that is only ever read: probes of readiness do not touch a workload's keys."""
+"""A register that is only read: probes of readiness do not touch a workload's keys."""
 
 _STATUS_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.2
@@ -202,10 +202,10 @@ class DledgerTopology:
         return [] if own else [class_data.Rehearsal(self.name, dledger.VERSION, ServerSettings())]
 
     def fits(self, nodes: Sequence[str]) -> None:
-        """See `infra.systems.api.Topology`: any number does."""
+        """See `infra.systems.api.Topology`: any number fits."""
 
     def attach(self, cluster: Cluster) -> None:
-        """Write every node's settings; nothing is started."""
+        """Writes every node's settings; starts nothing."""
         self._nodes = list(cluster.nodes)
         peers = ";".join(f"{node.name}-{node.address}:{PORT}" for node in self._nodes)
         self._archives = class_data.archives_on(self._nodes[0])
@@ -245,7 +245,7 @@ class DledgerTopology:
         )
 
     def forget(self, node: Node, timeout_s: float) -> str:
-        """Raises InfraError: the configuration says who is a member."""
+        """Raises InfraError: the configuration fixes the members."""
         raise InfraError(f"{node.name}: {self.keeps_address(node.name)}")
 
     def keeps_address(self, node: str) -> str | None:
@@ -259,8 +259,8 @@ class DledgerTopology:
         return {}
 
     def permits_after(self) -> Mapping[EffectKind, Permissions]:
-        """A member with an empty disk forgets. What a Raft group has committed survives every failure after which a
-        majority comes back.
+        """The permissions after faults. A member with an empty disk forgets. Committed entries of a Raft group survive
+        every failure after which a majority returns.
         """
         return {"data-lost": WIPED, "data-damaged": DAMAGED}
 
@@ -300,14 +300,14 @@ class DledgerTopology:
         self.await_serving(max(1.0, deadline - time.monotonic()))
 
     def await_serving(self, timeout_s: float) -> None:
-        """Until the leader has answered a read through the log, which takes a quorum. Raises InfraError that says what
-        each node was doing.
+        """Waits until the leader has answered a read through the log, which takes a quorum. Raises InfraError with the
+        state of each node.
         """
         if not asyncio.run(self._serves(timeout_s)):
             raise InfraError(f"the group did not serve within {timeout_s:.0f} s: {asyncio.run(self._describe())}")
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
-        """`begin` is the first index the node's log may hold; `leader` may be a node that is none any more."""
+        """`begin` is the first index that the node's log may hold; `leader` may be a node that no longer leads."""
         try:
             reply = await ask_status(node.name, (node.address, PORT), timeout_s)
         except RemotingError:
@@ -347,7 +347,7 @@ class DledgerTopology:
         return self._compared
 
     def _check(self, class_path: Sequence[Path]) -> None:
-        """Let the server itself look at the settings, here, before anything is provisioned."""
+        """Makes the server itself check the settings, here, before anything is provisioned."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "server.properties"
             file.write_bytes(properties(self._named))
@@ -366,7 +366,7 @@ class DledgerTopology:
             raise SettingsError(f"server settings: {reply[-1].removeprefix('RegisterServer: ')}")
 
     def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
-        """Until the node's server answers at all. Raises InfraError with the end of its log."""
+        """Waits until the node's server answers at all. Raises InfraError with the end of its log."""
         server = self._servers[node.name]
         looked = time.monotonic()
         while asyncio.run(self.observe(node, _STATUS_TIMEOUT_S)).role == "silent":

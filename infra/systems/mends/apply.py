@@ -1,4 +1,4 @@
-"""The agent that applies mends: built, tried on this machine, put on nodes, and asked whether it did."""
+"""The agent that applies mends: built, tried on this machine, put on nodes, and checked for its report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def option(folder: str, version: str | None) -> str:
 
 
 def build() -> Path:
-    """A folder with the agent and its library, built when missing. Raises InfraError."""
+    """A folder with the agent and its library, built if missing. Raises InfraError."""
     return compile_jar(_SOURCES, fetch_jars(_SOURCES / "pom.xml", _LOCK), _JAR)
 
 
@@ -65,9 +65,9 @@ def share(numbers: Sequence[int], versions: Iterable[str]) -> Share:
 
 
 def check(folder: Path, version: str, class_path: Sequence[Path]) -> None:
-    """Have the agent apply its orders here to the jars that servers of a version will have. About 2 s.
+    """Makes the agent apply its orders here to the jars that servers of a version will have. About 2 s.
 
-    Raises SettingsError with the agent's line where one does not apply.
+    Raises SettingsError with the agent's line if one does not apply.
     """
     jars = ":".join(f"{path}/*" for path in (*class_path, folder))
     argv = ["java", "-XX:TieredStopAtLevel=1", option(str(folder), version), "-cp", jars, "harness.mends.Agent"]
@@ -84,10 +84,10 @@ def check(folder: Path, version: str, class_path: Sequence[Path]) -> None:
 
 
 def require_applied(server: Mended) -> None:
-    """Raise InfraError where a server that runs does not say of each of its mends that it is applied.
+    """Raises InfraError if a running server has not reported each of its mends as applied.
 
-    The agent says so before the server's own main method, and ends a server where one is not; so a server that answers
-    has said it, unless it was started without the agent.
+    The agent reports them before the server's own main method, and ends a server if one is not applied. So a server
+    that answers has reported them, unless it was started without the agent.
     """
     if not server.mends:
         return

@@ -65,7 +65,7 @@ class Mend:
 
     id        of the finding. also: of others with the same cause.
     versions  `SYSTEM VERSION` of the servers that it is for.
-    reason    what is changed. upstream: where the system's own people corrected it, or speak of it; "": nowhere known.
+    reason    the change. upstream: the system's own correction or discussion of it; "": none known.
     """
 
     id: int
@@ -88,7 +88,7 @@ class Mend:
 
 
 def read_mends(folder: Path) -> list[Mend]:
-    """All mends of a folder, by id. Raises SettingsError where a file is wrong, or two have one id."""
+    """All mends of a folder, by id. Raises SettingsError if a file is wrong, or two have one id."""
     found: dict[int, Mend] = {}
     for path in sorted(folder.glob("*.toml")):
         mend = _read(path)
@@ -164,7 +164,7 @@ def choose(texts: Sequence[str], versions: Sequence[str]) -> list[Mend]:
 
 
 def applied(numbers: Iterable[int], version: str | None) -> list[Mend]:
-    """Those of the mends that are for a version (`5.5.0`; that of each system has other numbers)."""
+    """The mends that are for a version (`5.5.0`; each system has other version numbers)."""
     wanted = set(numbers)
     return [m for m in mends() if m.id in wanted and version in {name.split()[-1] for name in m.versions}]
 

@@ -1,1 +1,1 @@
-"""RocketMQ's remoting protocol, spoken by ourselves: exact deadlines, one attempt, the raw answer code."""
+"""The harness' own client of RocketMQ's remoting protocol: exact deadlines, one attempt, the raw answer code."""

@@ -1,6 +1,6 @@
 """One connection to one server: asynchronous, one call at a time, exact deadlines, no retries.
 
-What an error says about the request is the point of this module:
+The purpose of this module is the meaning of an error for the request:
 
     Refused    no byte of it left this process: it certainly has no effect.
     Broken     the connection ended after a byte may have reached the kernel: unknown.
@@ -25,7 +25,7 @@ _MAX_OPAQUE: Final = 1 << 31
 
 
 class RemotingError(Exception):
-    """A call brought no answer. The text is one line: which server, and what happened."""
+    """A call brought no answer. The text is one line: the server, and the event."""
 
 
 class Refused(RemotingError):
@@ -33,11 +33,11 @@ class Refused(RemotingError):
 
 
 class Broken(RemotingError):
-    """The connection ended, or its bytes made no sense, after the request may have been sent."""
+    """The connection ended, or its bytes were invalid, after the request may have been sent."""
 
 
 class Malformed(Broken):
-    """An answer came, and its content makes no sense to us."""
+    """An answer came, but its content is invalid."""
 
 
 class TimedOut(RemotingError):
@@ -45,8 +45,8 @@ class TimedOut(RemotingError):
 
 
 class Connection(asyncio.Protocol):
-    """Made by `connect`. `on_request` gets what the server asks of the client: RocketMQ's brokers do, DLedger does not.
-    Without one such requests are dropped. `version` is said with every request (`Frame.version`).
+    """Made by `connect`. `on_request` gets the server's requests to the client: RocketMQ's brokers send some, DLedger
+    does not. Without it such requests are dropped. `version` is sent with every request (`Frame.version`).
     """
 
     def __init__(self, address: str, on_request: Callable[[Frame], None] | None = None, version: int = 0) -> None:
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         return self._ended is not None
 
     async def call(self, code: int, body: bytes, timeout_s: float, *, ext: Mapping[str, str] | None = None) -> Frame:
-        """Send one request and wait for its response. Raises Refused, Broken or TimedOut; then it is closed.
+        """Sends one request and waits for its response. Raises Refused, Broken or TimedOut; then it is closed.
 
         `timeout_s` counts from now; cancelling the call closes the connection as well.
         """
@@ -90,15 +90,15 @@ class Connection(asyncio.Protocol):
             self._waiting = None
 
     def post(self, code: int, body: bytes, *, ext: Mapping[str, str] | None = None) -> None:
-        """Send a request that is never answered (one-way), also while a call waits. Raises Refused: nothing was sent.
+        """Sends a request that is never answered (one-way), also while a call waits. Raises Refused: nothing was sent.
 
-        Whether the server got it, nobody says.
+        Nothing shows whether the server got it.
         """
         transport = self._open_transport()
         transport.write(self._encoded(code, body, ext, flag=ONE_WAY)[1])
 
     def close(self) -> None:
-        """Drop the connection at once. Idempotent."""
+        """Drops the connection at once. Idempotent."""
         self._end("closed")
 
     def _open_transport(self) -> asyncio.Transport:
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         self._end(str(exc) if exc else "the server closed the connection")
 
     def _end(self, why: str) -> None:
-        """Remember the first reason, wake the caller, free the socket."""
+        """Keeps the first reason, wakes the caller, and frees the socket."""
         if self._ended is None:
             self._ended = why
         if self._transport is not None:
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
 async def connect(
     host: str, port: int, timeout_s: float, on_request: Callable[[Frame], None] | None = None, version: int = 0
 ) -> Connection:
-    """Open a connection. Raises Refused, also when the time is up: no request was sent."""
+    """Opens a connection. Raises Refused, also if the time is up: no request was sent."""
     address = f"{host}:{port}"
     loop = asyncio.get_running_loop()
     try:

@@ -3,7 +3,7 @@
     int32  length of all that follows
     int32  high byte: how the header is serialised (0: JSON); low 24 bits: length of the header
     header {code, language, version, opaque, flag, remark, extFields}
-    body   bytes, whatever the code says
+    body   bytes, their meaning depends on the code
 
 Source: `RemotingCommand.encode/decode` of rocketmq-remoting 5.1.0 (big-endian; flag bit 0: a response, bit 1: one-way;
 largest frame 16 MiB, `NettyDecoder.FRAME_MAX_LENGTH`).
@@ -29,7 +29,7 @@ _TYPES: Final = {0: "JSON", 1: "ROCKETMQ"}
 
 
 class FrameError(Exception):
-    """The bytes are no frame. The text says where they stop making sense."""
+    """The bytes are no frame. The text gives the place of the first invalid one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Frame:
 
     code    request code, or the outer response code (0: success in RocketMQ; DLedger answers 200).
     opaque  the number that pairs a response with its request, chosen by the requester.
-    remark  what went wrong, in the server's words; responses only.
+    remark  the error, in the server's words; responses only.
     ext     the header's string fields.
     version the sender's RocketMQ, in its own count; servers turn features on by it. DLedger does not look at it.
     """
@@ -65,7 +65,7 @@ class Frame:
 
 
 def encode(frame: Frame) -> bytes:
-    """The frame's bytes, its length field included. Raises FrameError where it would be too long to be accepted."""
+    """The frame's bytes, its length field included. Raises FrameError if it would be too long to be accepted."""
     fields: dict[str, Any] = {
         "code": frame.code,
         "language": "PYTHON",

@@ -1,1 +1,1 @@
-"""RocketMQ: its servers, its protocol, its files, its topologies, clients that others wrote."""
+"""RocketMQ: its servers, its protocol, its files, its topologies, foreign clients."""

@@ -1,6 +1,6 @@
-"""The register server: DLedger's library with a state machine of our own, built from the Java sources beside this file.
+"""The register server: DLedger's library with its own state machine, built from the Java sources beside this file.
 
-DLedger publishes no server with registers (`dledger-example` is in no repository), so this one is ours: string keys,
+DLedger publishes no server with registers (`dledger-example` is in no repository), so the harness has one: string keys,
 64-bit values, the user-defined requests 0 (write) and 1 (read) of RIP-59, 2 (compare-and-set) and 3 (status).
 """
 
@@ -12,8 +12,8 @@ from typing import Final
 VERSION: Final = "0.4.0"
 """The pinned version of `io.openmessaging.storage:dledger`: the newest published one, and the first with snapshots.
 
-It brings fastjson 1.2.83, an old line with a history of advisories; it stays, because it is what users of DLedger run,
-and the servers' networks have no way out.
+It brings fastjson 1.2.83, an old line with a history of advisories; it stays, because users of DLedger run it,
+and the servers' networks have no route out.
 """
 
 MAIN_CLASS: Final = "harness.dledger.RegisterServer"

@@ -1,8 +1,8 @@
-"""Clients that others wrote, each in a process of its own: they abort, hang and retry, and their packages exclude one
+"""Foreign clients, each in its own process: they abort, hang and retry, and their packages exclude one
 another (all own the top-level package `rocketmq`).
 
     native          librocketmq (C++) through rocketmq-client-python
     proxy           gRPC through RocketMQ's proxy, with the protocol code of rocketmq-python-client
-    packages        where their packages come from
-    worker, child   the two ends of the pipe between us and such a process
+    packages        the source of their packages
+    worker, child   the two ends of the pipe between the harness and such a process
 """

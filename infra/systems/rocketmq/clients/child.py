@@ -17,11 +17,11 @@ Handler = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 def serve(open_: Callable[[], Mapping[str, Handler]]) -> None:
-    """Prepare (`open_`), say so, then answer each request `{"do": NAME, ...}` by the handler of that name, until the
-    input ends.
+    """Prepares (`open_`) and reports that, then answers each request `{"do": NAME, ...}` by the handler of that name,
+    until the input ends.
 
-    What a handler raises is answered as `{"error": class, "why": text}`. Libraries may print what they like: their
-    standard output goes where the errors go.
+    An exception of a handler is answered as `{"error": class, "why": text}`. Libraries may print anything: their
+    standard output goes to the file of the errors.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -46,7 +46,7 @@ def serve(open_: Callable[[], Mapping[str, Handler]]) -> None:
 
 
 def _read(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Requests as they come. When the input ends, so does the process, whatever hangs in it."""
+    """Reads requests as they come. When the input ends, the process ends, even if a call in it hangs."""
     for line in sys.stdin:
         requests.put(json.loads(line))
     os._exit(0)

@@ -1,8 +1,8 @@
 """librocketmq, the C++ client, through `rocketmq-client-python` 2.0.0.
 
-What it is good for: the same load as others put on their brokers, with that client's own routing, waiting and retrying.
-What it is not: a measuring instrument. One `send_sync` is up to three sends, each with the whole time-out, and one text
-stands for "never sent", "refused" and "sent three times, unknown": **whatever it raises is `info`**. It looks for a new
+Its use: the same load as from other users of brokers, with that client's own routing, waiting and retrying. It is not a
+measuring instrument: one `send_sync` is up to three sends, each with the whole time-out, and one text
+stands for "never sent", "refused" and "sent three times, unknown": **every exception is `info`**. It looks for a new
 route every 30 s. So it finds loss and duplicates, not precise times.
 
 Measured with the library of `rocketmq` 0.4.4: a body ends at its first NUL byte; it aborts at times when a connection
@@ -27,7 +27,7 @@ _ATTEMPTS: Final = 3
 """Sends behind one `send_sync` (`DefaultMQProducerImpl`: retryTimes 2); the C interface has no setting for it."""
 
 _MARGIN: Final = 0.9
-"""Of the deadline, for the attempts: the library should give up by itself, for its process costs time to start."""
+"""The attempts' share of the deadline: the library should give up by itself, since its process is slow to start."""
 
 _SETTING_UP_S: Final = 60.0
 
@@ -61,14 +61,14 @@ class NativeProducer:
         self._standby = Standby(self._start)
 
     async def open(self) -> None:
-        """Start the process, so that the first send need not wait for it; where that fails, the send tries again.
+        """Starts the process, so that the first send need not wait for it; if that fails, the send tries again.
         Raises InfraError for a library that is too old.
         """
         with contextlib.suppress(NotStarted):
             await self._standby.ready()
 
     async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent:
-        """Send a message. Raises ValueError for a body that would arrive cut off."""
+        """Sends a message. Raises ValueError for a body that would arrive cut off."""
         if b"\0" in body:
             raise ValueError("the native client cuts a body off at its first NUL byte")
         request = {"do": "send", "topic": topic, "body": body.decode()}
@@ -81,7 +81,7 @@ class NativeProducer:
         return _sent(reply)
 
     async def close(self) -> None:
-        """End the process. The next send starts another one."""
+        """Ends the process. The next send starts another one."""
         await self._standby.close()
 
     async def _start(self) -> Worker:
@@ -105,14 +105,14 @@ class NativeProducer:
 
 
 async def check_library(worker: Worker) -> None:
-    """Raises InfraError that names what librocketmq lacks of that which a producer needs."""
+    """Raises InfraError that names the functions of a producer that librocketmq lacks."""
     library = await worker.ask({"do": "library"}, _SETTING_UP_S)
     if lacks := sorted(set(_NEEDED) & set(library["missing"])):
         raise InfraError(f"{library['path']} lacks {', '.join(lacks)}: no librocketmq that --client native can use")
 
 
 async def native_library(packages: Path) -> tuple[str, list[str]]:
-    """The path of librocketmq, and by name the functions that it lacks. Raises InfraError where it cannot be used."""
+    """The path of librocketmq, and by name the functions that it lacks. Raises InfraError if it is unusable."""
     worker = Worker(_CHILD, str(packages))
     try:
         await worker.start()

@@ -19,7 +19,7 @@ _MISSING: list[str] = []
 
 
 def tolerate_missing_functions() -> None:
-    """Have `ctypes` make a stub of what a library with `rocketmq` in its name lacks."""
+    """Makes `ctypes` return a stub for a missing function of a library with `rocketmq` in its name."""
     found = ctypes.CDLL.__getattr__
 
     def find(library: ctypes.CDLL, name: str) -> Any:

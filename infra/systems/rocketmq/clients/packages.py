@@ -2,7 +2,7 @@
 
 They cannot be extras of this package, because `rocketmq-client-python`, `rocketmq` and `rocketmq-python-client` all own
 the top-level package `rocketmq`: of two that are installed side by side the second overwrites files of the first, and
-neither pip nor `pip check` says a word. pip's own settings (index, proxies) decide where they come from.
+neither pip nor `pip check` reports it. pip's own settings (index, proxies) decide their source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PIP_TIMEOUT_S: Final = 600
 
 
 def native_folder() -> Path:
-    """rocketmq-client-python with its library: the system's librocketmq if there is one, else the one that the package
+    """rocketmq-client-python with its library: the system's librocketmq if it exists, else the one that the package
     `rocketmq` 0.4.4 carries (manylinux x86_64). Raises InfraError. 40 s the first time, then nothing.
     """
     system = ctypes.util.find_library("rocketmq")
@@ -68,7 +68,7 @@ def _made(name: str, packages: Sequence[str], library: Sequence[str]) -> Path:
 
 
 def _add_library(library: Sequence[str], package: Path, temporary: Path) -> None:
-    """librocketmq.so and the libz beside it, into the folder where the package looks first."""
+    """Copies librocketmq.so and the libz beside it into the folder where the package looks first."""
     _pip("download", library, "--dest", str(temporary))
     (wheel,) = temporary.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -81,7 +81,7 @@ def _add_library(library: Sequence[str], package: Path, temporary: Path) -> None
 
 
 def _pip(command: str, requirements: Sequence[str], *args: str) -> None:
-    """Run pip on pinned requirements, and on nothing that they require. Raises InfraError with its line of error."""
+    """Runs pip on pinned requirements, without their own requirements. Raises InfraError with its line of error."""
     what = ", ".join(requirement.split()[0] for requirement in requirements)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(requirements))

@@ -1,6 +1,6 @@
 """RocketMQ's gRPC protocol, through its proxy, by the protocol code of `rocketmq-python-client` 5.1.2.
 
-One attempt, an exact deadline, and the proxy's own code for what became of it. The proxy hides much: most of a broker's
+One attempt, an exact deadline, and the proxy's own code as the result. The proxy hides much: most of a broker's
 refusals come as 50001, which may also be an exception after the append, so that they are `info`.
 """
 
@@ -19,7 +19,7 @@ from infra.systems.rocketmq.protocol.outcomes import outcome_of
 from infra.systems.rocketmq.protocol.sending import Sent
 
 _GRACE_S: Final = 0.5
-"""gRPC keeps the deadline by itself; the process is ended only when it does not answer even then."""
+"""gRPC keeps the deadline by itself; the process is ended only if it does not answer this much later."""
 
 _BUSY: Final = 42900
 
@@ -47,7 +47,7 @@ OUTCOMES: Final[tuple[Line, ...]] = (
     Line(50401, 50401, "info", "appended, the disk's answer did not come in time", "FLUSH_DISK_TIMEOUT", 10),
     Line(50402, 50402, "info", "appended on the master, too few replicas in time", "FLUSH_SLAVE_TIMEOUT", 12),
 )
-"""`Code` of the protocol; what is in no line is `info`: 40800 and 504xx are time-outs, 500xx anything at all
+"""`Code` of the protocol; codes in no line are `info`: 40800 and 504xx are time-outs, 500xx may be anything
 (`ResponseBuilder.buildCode` has five codes for all of a broker's).
 """
 
@@ -78,12 +78,12 @@ class ProxyProducer:
         self._standbys = {address: Standby(partial(self._start, address)) for address in self.proxies}
 
     async def open(self) -> None:
-        """Start the process, so that the first send need not wait for it; where that fails, the send tries again."""
+        """Starts the process, so that the first send need not wait for it; if that fails, the send tries again."""
         with contextlib.suppress(NotStarted):
             await self._standbys[self.proxies[self._at]].ready()
 
     async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent:
-        """Send a message."""
+        """Sends a message."""
         request = {"do": "send", "topic": topic, "body": body.decode()}
         try:
             reply = await self._standbys[self.proxies[self._at]].ask(
@@ -101,7 +101,7 @@ class ProxyProducer:
         return sent
 
     async def close(self) -> None:
-        """End the processes. The next send starts another one."""
+        """Ends the processes. The next send starts another one."""
         for standby in self._standbys.values():
             await standby.close()
 

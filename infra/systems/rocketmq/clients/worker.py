@@ -1,6 +1,6 @@
 """A separate process for a foreign client: requests and answers are lines of JSON, one at a time.
 
-If a request is not answered in time, the process is killed, because nobody knows when it would answer. The user of the
+If a request is not answered in time, the process is killed, because the time of its answer is unknown. The user of the
 worker starts another process and initialises it.
 """
 
@@ -23,11 +23,11 @@ _LINE_LIMIT: Final = 1 << 20
 
 
 class WorkerError(Exception):
-    """No answer. One line: what happened to the process."""
+    """No answer. One line: the end of the process."""
 
 
 class NotStarted(WorkerError):
-    """The process did not come up, so nothing was asked of it. The text is its own where it gave one."""
+    """The process did not start, so it got no request. The text is its own if it gave one."""
 
 
 class Worker:
@@ -37,14 +37,14 @@ class Worker:
         self.module, self.args = module, args
         self._process: asyncio.subprocess.Process | None = None
         self._home: tempfile.TemporaryDirectory[str] | None = None
-        """Removed at the latest when the program ends."""
+        """The home directory; removed at the latest when the program ends."""
 
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Have it ready for requests. Raises NotStarted."""
+        """Makes it ready for requests. Raises NotStarted."""
         self._home = tempfile.TemporaryDirectory(prefix="harness-client-", ignore_cleanup_errors=True)
         home = self._home.name
         try:
@@ -90,7 +90,7 @@ class Worker:
             raise
 
     async def close(self) -> None:
-        """End it at once. Idempotent."""
+        """Ends it at once. Idempotent."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -136,7 +136,7 @@ class Standby:
         self._worker: Worker | None = None
 
     async def ready(self) -> Worker:
-        """The running worker. Raises NotStarted, and what else `start` raises."""
+        """The running worker. Raises NotStarted, and any error of `start`."""
         if self._worker is not None:
             if self._worker.alive:
                 return self._worker
@@ -155,8 +155,8 @@ class Standby:
     async def ask(
         self, request: Callable[[float], Mapping[str, Any]], timeout_s: float, *, grace_s: float = 0
     ) -> dict[str, Any]:
-        """The answer to what `request` makes of the seconds that are left for it. The process is killed `grace_s` after
-        the time-out. Raises NotStarted where nothing was asked, else WorkerError.
+        """The answer to the request that `request` makes from the seconds that are left for it. The process is killed
+        `grace_s` after the time-out. Raises NotStarted if no request was sent, else WorkerError.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
@@ -177,7 +177,7 @@ class Standby:
             self._lock.release()
 
     async def close(self) -> None:
-        """End the process, also one that is about to start. The next operation starts another one."""
+        """Ends the process, also one that is about to start. The next operation starts another one."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.cancel()
@@ -188,5 +188,5 @@ class Standby:
 
 
 def _python(module: str, args: Sequence[str]) -> list[str]:
-    """Our own interpreter. Warnings of foreign packages are theirs. -P: so are packages in the working directory."""
+    """The command of this interpreter, without warnings about foreign packages, or packages in the working directory."""
     return [sys.executable, "-P", "-W", "ignore", "-m", module, *args]
