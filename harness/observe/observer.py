@@ -183,7 +183,7 @@ class Observer:
 
     async def caught_up(self, timeout_s: float, given_up: Callable[[], bool] = lambda: False) -> bool:
         """Waits until every node has applied all that its leader had committed when queried, and all are in sync. False
-        if the time is up, or the caller stops to wait (`given_up`).
+        if the time is up, or the caller stops waiting (`given_up`).
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline and not given_up():

@@ -7,7 +7,7 @@
 #
 # FOLDER/offset is the file that libfaketime reads: the sum of the files FOLDER/parts/PART, one for each strike, in
 # microseconds. So strikes overlap, and each one heals alone. The file is replaced by rename: a reader never sees a part
-# of it. Whoever writes a part holds FOLDER/lock.
+# of it. The writer of a part holds FOLDER/lock.
 #
 # PLAN is `drift PPM` (the offset grows by so many microseconds a second), or `course US MS US MS ...`: each offset for
 # so many milliseconds, then again from the start; one offset with 0 ms stays. What changes with time is done by a loop,

@@ -1,7 +1,7 @@
 # Functions of scripts that act on a node again and again until a lease ends. For bash, behind PROCESS_OF
 # (infra.machines.node). The loop is a process of its own: an inject command starts it, the undo command ends it.
 
-exec {quiet}<> <(:)     # nobody writes into it: reading with a limit is a sleep that starts no process
+exec {quiet}<> <(:)     # nothing is written into it: reading with a limit is a sleep that starts no process
 
 now_ms() {      # `now` := time since boot; no change of a clock moves it
     local up

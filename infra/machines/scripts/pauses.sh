@@ -4,7 +4,7 @@
 #   end  FOLDER PID STARTED                 no more pauses; the process goes on
 #
 # FOLDER/loop.pid names the loop. The numbers are repeated from the first one. FOLDER/log has a line for each pause that is over: from the moment when
-# every thread was seen stopped to SIGCONT, in milliseconds. A process that somebody else has stopped is left alone.
+# every thread was seen stopped to SIGCONT, in milliseconds. A process that another fault has stopped is left alone.
 
 command=$1 folder=$2
 shift 2
@@ -26,7 +26,7 @@ case $command in
         note_loop "$folder/loop.pid"
         while ((now < deadline)) && [ "$(started_of "$pid")" = "$started" ]; do
             if ! is_stopped "$pid"; then
-                : > "$folder/stopped"       # before SIGSTOP: whoever ends this loop then continues the process
+                : > "$folder/stopped"       # before SIGSTOP: the end of this loop then continues the process
                 stop_all "$pid" || break
                 now_ms
                 begin=$now

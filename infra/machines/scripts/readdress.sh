@@ -1,10 +1,10 @@
 # Another address for a node. Run by bash on the node, as root.
 #
-#   move OLD NEW CONTROL PORT TABLE    NEW is the node's address; at OLD it answers nobody but the control program
+#   move OLD NEW CONTROL PORT TABLE    NEW is the node's address; at OLD it answers only the control program
 #   back OLD NEW CONTROL PORT TABLE    as it was before
 #
 # OLD stays on the interface, as the control program's connection (from CONTROL, to PORT) holds our leases. Both may be
-# repeated. The packet rules come first: whoever has a connection to OLD hears nothing of its end, as of a dead machine.
+# repeated. The packet rules come first: a peer with a connection to OLD gets no notice of its end, as of a dead machine.
 
 command=$1 old=$2 new=$3 control=$4 port=$5 table=$6
 

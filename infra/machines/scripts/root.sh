@@ -5,7 +5,7 @@
 #
 # Runs as pid 1 of the node's pid namespace and in its mount namespace. DIR/upper (what the node writes; keys and
 # hosts file were put there before) lies over ROOTFS, which all nodes share and none can write to. STDERR is the
-# node's log on the control node. DIR.up appears when only sshd is to come: whoever asks for the node's address before
+# node's log on the control node. DIR.up appears when only sshd is to come: a request for the node's address before
 # there is one waits a second for the next ARP request.
 set -eu
 dir=$1 rootfs=$2
