@@ -43,9 +43,7 @@ class Client(Protocol):
     """
 
     async def open(self) -> None:
-        """Prepares the client. An exception here makes the process's ops `fail` with error `no-client: ...` (nothing
-        was sent).
-        """
+        """Prepares the client. After an exception the process's ops `fail` with `no-client: ...` (nothing was sent)."""
 
     async def invoke(self, op: Op) -> Completion: ...
 
@@ -262,9 +260,7 @@ class Injection(ABC):
         """Probes after the lease's heal if everything is back in its former state."""
 
     def describe(self, labels: Mapping[str, str]) -> str:
-        """Describes it in a few words, for the live line. `labels`: node -> its role at the strike, for nodes that
-        led.
-        """
+        """Describes it in a few words, for the live line. `labels`: node that led -> its role at the strike."""
         return labelled(self.node, labels)
 
 
@@ -303,9 +299,7 @@ class Fault(ABC):
         return ()
 
     def available(self, deployment: Deployment) -> str | None:
-        """Returns the reason why these machines do not support it, and the remedy; None: they do. Called before the
-        servers start.
-        """
+        """Returns why these machines do not support it, and the remedy; None: they do. Called before servers start."""
         return None
 
     def prepare(self, deployment: Deployment) -> None:  # noqa: B027  (most need nothing)

@@ -43,9 +43,7 @@ class ClusterView:
 
     @staticmethod
     def assumed(nodes: Sequence[str], leader: str) -> ClusterView:
-        """A plain group of one server a node. It shows, before a cluster exists, whether a fault has anything to do at
-        all.
-        """
+        """A plain group of one server a node. It shows, before a cluster exists, if a fault can act at all."""
         main = dict.fromkeys(nodes, "server")
         return ClusterView(nodes, dict.fromkeys(nodes, ("server",)), main, {"": nodes}, {"": leader})
 

@@ -22,9 +22,7 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal requested the end of this program. A KeyboardInterrupt, so that all code that lets a Ctrl-C pass lets
-    it pass.
-    """
+    """A signal requested the end of this program. A KeyboardInterrupt, for code that lets a Ctrl-C pass."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)

@@ -59,9 +59,7 @@ class FlipOptions:
 
 
 class Damage(Kill):
-    """SIGKILL, then changes files of the server while it is down; it is started again at the end, and the files stay
-    so.
-    """
+    """SIGKILL, then changes files of the server while it is down; it starts again at the end, the files stay so."""
 
     def __init__(self, node: str, kind: str, others: bool, options: Any) -> None:
         """`kind`: of the server."""

@@ -136,9 +136,7 @@ class MovedClock(ProcessInjection):
         return self._asked_of_all(deployment, self._seen_at)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Probes if this strike's part of the offset is gone, and if the servers see the rest: of other strikes, or
-        none.
-        """
+        """Probes if this strike's part of the offset is gone, and if the servers see only that of other strikes."""
         return self._asked_of_all(deployment, self._healed_at)
 
     def _asked_of_all(self, deployment: Deployment, ask: Any) -> Evidence:

@@ -51,9 +51,7 @@ class DiskTrouble(Injection):
         return [Effect(kind, self.node) for kind in (self.fault.impairs, *more)]
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        """Takes the disk's lease first, so that it ends first: then the node's lease starts the servers that were
-        killed.
-        """
+        """Takes the disk's lease first, so that it ends first: then the node's lease starts killed servers."""
         self.struck = running(deployment, self.node)
         hit, leases = volume_of(deployment, self.node), Leases()
         undo = self.fault.undo if self.end == "free" else "restore"

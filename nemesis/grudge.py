@@ -80,9 +80,7 @@ def majorities_ring(nodes: Sequence[str]) -> Grudge:
 
 
 def invert(hears: Mapping[str, Sequence[str]], nodes: Sequence[str]) -> Grudge:
-    """Converts the nodes that each node hears to those that it drops; `nodes`: all nodes. Nodes that hear all are left
-    out.
-    """
+    """Converts the nodes that each node hears to those that it drops; `nodes`: all nodes. Omits nodes that hear all."""
     grudge = {node: [peer for peer in nodes if peer not in set(heard)] for node, heard in hears.items()}
     return {node: dropped for node, dropped in grudge.items() if dropped}
 

@@ -102,9 +102,7 @@ class OnLinks(Injection):
         return Evidence(counted > 0 and all(one.seen for one in told), what)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Probes if its rules on the node are gone, and measures the links again. (Another strike may still act on
-        them.)
-        """
+        """Probes if its rules on the node are gone, and measures the links again, on which other strikes may act."""
         node, held = deployment.node(self.node), self.held
         assert held is not None
         if not eventually(lambda: not held.left(node), self.patience_s):

@@ -188,9 +188,7 @@ class PartitionLeaderMinority(Partition):
 
     @staticmethod
     def _leaves_majorities(view: ClusterView, side: set[str]) -> bool:
-        """True if the other side has most nodes, and most of each kind of server without data (two or fewer do not
-        count).
-        """
+        """True if the other side has most nodes, and most of each kind without data (of three or more)."""
         helpers = [kind for kind in view.kinds() if kind not in view.main.values()]
         everybody = [view.nodes, *(view.having(kind) for kind in helpers)]
         return all(2 * len(side.intersection(who)) < len(who) for who in everybody if len(who) > 2)

@@ -291,9 +291,7 @@ class Upgrading(Rolling):
 
     options: UpgradeOptions
     version_s: float = 8.0
-    """The time that the heal's probe waits for all servers to report their version. (A judge decides if they then
-    serve.)
-    """
+    """The time that the heal's probe waits for all servers to report their version. (A judge checks if they serve.)"""
 
     @property
     def detail(self) -> Any:

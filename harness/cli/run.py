@@ -353,9 +353,7 @@ def _planned(
 def _insist_on_permission(
     plan: Plan, where: str, owned: Mapping[str, tuple[OptionSpec, Sequence[str]]], given: Mapping[str, Any]
 ) -> None:
-    """Raises PlanError for permissions in a plan file that the user did not repeat: such a file may come from
-    anywhere.
-    """
+    """Raises PlanError for permissions in a plan file that the user did not repeat: its author is unknown."""
     tables = {registry.CLUSTERS: plan.cluster.options, TOPOLOGIES: plan.server.options}
     for name, (spec, groups) in owned.items():
         granted = any(tables.get(group, plan.options).get(name) for group in groups)

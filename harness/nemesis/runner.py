@@ -50,9 +50,7 @@ class Limits:
     pause_s: float = 1.0
     """The pause between two attempts to heal."""
     lease_slack_s: float = 60.0
-    """A lease lasts so much longer than its strike: the schedule ends a strike, and the lease ends it only if that
-    fails.
-    """
+    """A lease lasts so much longer than its strike: the schedule ends a strike, the lease only if that fails."""
     role_s: float = 8.0
     """The time that a strike at a role waits for a server to have this role."""
 
@@ -285,9 +283,7 @@ class Nemesis:
         return problems + late + [f"{text} is still running; its lease will end it" for _, text in self._stragglers]
 
     def _end(self, active: ActiveStrike) -> tuple[dict[str, str], list[str]]:
-        """Heals a strike. Returns place -> evidence, and the problems left after all attempts; without any it is
-        over.
-        """
+        """Heals a strike. Returns place -> evidence, and the problems left after all attempts; without any it ends."""
         name = f"{active.fault.name} {active.strike.id}"
         evidence = {hold.place: "nothing was injected here" for hold in active.holds if hold.idle}
         deadline = time.monotonic() + self._limits.heal_s

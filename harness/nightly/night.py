@@ -54,9 +54,7 @@ class Night:
 
     @property
     def verdict(self) -> Verdict:
-        """`invalid` after new findings, `harness-failure` after failures of the harness; known findings do not
-        count.
-        """
+        """`invalid` after new findings, `harness-failure` after failures of the harness, not after known findings."""
         if self.new:
             return Verdict.INVALID
         return Verdict.HARNESS_FAILURE if self.failures else Verdict.VALID

@@ -197,9 +197,7 @@ class Observer:
 
     @property
     def _stored_everywhere(self) -> bool:
-        """True if every replica's log reaches as far as its leader's did a moment ago. This query is cheap, so it comes
-        first.
-        """
+        """True if every replica's log reaches as far as its leader's did a moment ago. It is cheap, so it is first."""
         return all(
             bool(goals) and all((o.end if o.end is not None else -1) >= goals[-1][1] for o in self._members(group))
             for group, goals in self._goals.items()
@@ -213,9 +211,7 @@ class Observer:
 
     @property
     def _all_in_sync(self) -> bool:
-        """True if all members are in sync, or no server exists that could report it. Without replica groups: True if a
-        controller leads.
-        """
+        """True if all members are in sync, or no server could report it. Without groups: if a controller leads."""
         if not self._speaks_of_sync:
             return True
         if not self._stage.main:

@@ -302,9 +302,7 @@ class Plan:
 
     @staticmethod
     def read(path: Path) -> Plan:
-        """Reads a TOML file; a plan of `examples/` from any folder. Raises PlanError with the file (and line, for a
-        syntax error).
-        """
+        """Reads a TOML file; a plan of `examples/` from any folder. Raises PlanError with the file (and line)."""
         try:
             data = read_toml(shipped(path))
         except OSError as problem:

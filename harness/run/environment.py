@@ -61,9 +61,7 @@ _IN_URL = re.compile(r"(://[^/@\s:]*:)[^/@\s]*@")
 
 
 def _without_secret(word: str) -> str:
-    """A word of the command line, with `***` for the value of an option that is named a secret: reports are passed
-    on.
-    """
+    """A word of the command line, with `***` for the value of a secret option: reports are passed on."""
     return _IN_URL.sub(r"\1***@", _SECRET.sub(r"\1***", word))
 
 

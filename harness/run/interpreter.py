@@ -42,9 +42,7 @@ CLOSE_DEADLINE_S: Final = 2.0
 
 
 class Nemesis(Protocol):
-    """The process that injects faults. It executes one op at a time, keeps its process number, and goes on after an
-    `info`.
-    """
+    """The process that injects faults. It executes one op at a time, keeps its number, and goes on after an `info`."""
 
     async def invoke(self, op: Op) -> Completion: ...
 

@@ -153,9 +153,7 @@ class _Held:
 
 @contextlib.contextmanager
 def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> Iterator[_Held]:
-    """Machines for the run. At the end they are kept, if that was requested and no fault is left on them, or
-    removed.
-    """
+    """Machines for the run. At the end they are kept, if requested and no fault is left on them, or removed."""
     plan, topology = prepared.plan, prepared.parts.topology
     options = backend_options(plan, prepared.backend)
     shares = list(topology.shares())

@@ -117,9 +117,7 @@ class OpScheduler:
         return op
 
     def event(self, now: int, f: str, value: Any) -> Op:
-        """Makes an event that no process invoked and that frees no thread (`results.op.Op.is_event`), for the
-        generator.
-        """
+        """Makes an event that no process invoked and that frees no thread (`results.op.Op.is_event`)."""
         op = Op(self._index, now, NEMESIS, INFO, f, None, value)
         self._index += 1
         return op

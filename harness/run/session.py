@@ -176,9 +176,7 @@ class Session:
             self.environment.note(ground_truth=f"not read: {problem}")
 
     async def invoke(self, op: Op) -> Completion:
-        """Executes the nemesis' ops: faults, the restart of all servers before the final reads, and that of a
-        leader.
-        """
+        """Executes the nemesis' ops: faults, the restart of all servers before the final reads, and of a leader."""
         if op.f == RESTART_LEADING:
             return await self._restart_leading(str(op.value["kind"]))
         if op.f != RESTART:
@@ -193,9 +191,7 @@ class Session:
         return Completion("info", op.value)
 
     async def _restart_leading(self, kind: str) -> Completion:
-        """Restarts the leading server of a kind. The value: `kind`, and the nodes that led before and after; None: no
-        leader is known.
-        """
+        """Restarts the leading server of a kind. The value: `kind`, and the leaders before and after; None: unknown."""
         old = await self._leading(kind, None)
         if old is None:
             self.leaderless.add(kind)
@@ -214,9 +210,7 @@ class Session:
         return Completion("info", {"kind": kind, "from": old, "to": new})
 
     async def _leading(self, kind: str, other_than: str | None) -> str | None:
-        """Waits for a node that leads the servers of a kind, other than `other_than`; None if none leads within
-        `_LED_S`.
-        """
+        """Waits for a node that leads a kind of servers, other than `other_than`; None if none does within `_LED_S`."""
         end = time.monotonic() + _LED_S
         while time.monotonic() < end and not self.stopping:
             found = self.observer.view.leading.get(kind)

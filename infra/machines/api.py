@@ -40,9 +40,7 @@ class CommandFailed(InfraError):
 
 
 def shown(argv: Sequence[str]) -> str:
-    """A command in a message: quoted, in one line, at most 120 characters. A shell script is shown by its name
-    (`$0`).
-    """
+    """A command in a message: quoted, in one line, at most 120 characters. A shell script is shown as `$0`."""
     words = argv[3:] if list(argv[1:2]) == ["-c"] and len(argv) > 3 else argv
     line = " ".join(" ".join(words).split())
     return repr(line if len(line) <= 120 else line[:117] + "...")
@@ -232,9 +230,7 @@ class Backend(Protocol):
         """Returns nodes that run and are reachable over SSH, or raises InfraError with everything cleaned up."""
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
-        """The kept cluster `spec.run_id`; of the spec only `control_log` counts besides. Raises InfraError if it is
-        gone, or in use.
-        """
+        """The kept cluster `spec.run_id`; only `control_log` counts besides. Raises InfraError if gone or in use."""
 
     def leftovers(self) -> list[Leftover]:
         """The leftovers of all runs, living ones included. Raises InfraError if they cannot be listed."""
@@ -248,6 +244,4 @@ class Imaged(Protocol):
     """A backend that makes its nodes from the harness' image: their programs are known before they exist."""
 
     def image(self, options: Any) -> str | None:
-        """The id of the image: it differs if the nodes' programs may. None: the image is another one, or not made
-        yet.
-        """
+        """The id of the image: it differs if the nodes' programs may. None: another image, or not made yet."""

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import IO
 
 _LONGEST = 2000
-"""Characters of one argument that are noted; longer ones (scripts) are cut, and the cut gives the number of missing
-ones.
-"""
+"""Characters of one argument that are noted; longer ones (scripts) are cut, with the number of missing ones."""
 
 
 class ControlLog:

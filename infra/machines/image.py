@@ -183,9 +183,7 @@ def _deb822(text: str) -> Iterable[_Stanza]:
 
 
 def _host_sources() -> list[str]:
-    """The image's suite as this machine's apt fetches it; empty if it is no Debian (then mmdebstrap's default is
-    used).
-    """
+    """The image's suite as this machine's apt fetches it; empty if it is no Debian (then mmdebstrap's default)."""
     try:
         release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     except OSError:

@@ -118,9 +118,7 @@ class Status:
 
 
 REPLICATION: Final = "replication"
-"""The kind of the port through which servers of a kind copy from each other. If that is a port for clients, it has both
-names.
-"""
+"""The kind of the port for copies between servers of one kind. A port that also serves clients has both names."""
 
 NOT_AVAILABLE: Final = "not available"
 """The beginning of the text of `Topology.known_versions` for a version that was not published whole."""

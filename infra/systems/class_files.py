@@ -14,9 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _UNTOLD: Final = 0x30
-"""Flags of classes: `super`, which has no meaning any more, and `final`, which some compilers give anonymous
-classes.
-"""
+"""Flags of classes: `super`, which has no meaning, and `final`, which some compilers give anonymous classes."""
 _WIDE: Final = 0xC4
 _TABLESWITCH, _LOOKUPSWITCH = 0xAA, 0xAB
 _LDC, _LDC_W, _INVOKEINTERFACE, _INVOKEDYNAMIC = 0x12, 0x13, 0xB9, 0xBA

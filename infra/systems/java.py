@@ -150,9 +150,7 @@ class JavaServer:
         self.node.run(self.start_command())
 
     def start_command(self) -> Sequence[str]:
-        """The argv of the start. Run twice at once, it starts one server all the same: `flock -o` keeps the lock from
-        the server.
-        """
+        """The argv of the start. Run twice at once, it starts one server: `flock -o` keeps the lock from the server."""
         launch = self.launch
         program = self._program(launch)
         own = [] if launch.jars is None else [f"{user_lib(launch.jars)}/*"]
@@ -214,9 +212,7 @@ def pid_file(kind: str) -> str:
 
 
 def class_path(node: Node, kind: str) -> Sequence[str]:
-    """The folders and jars that a running server was started with, as the kernel reports. Raises InfraError if it does
-    not run.
-    """
+    """The kernel's report of a running server's class path: folders and jars. Raises InfraError if it does not run."""
     running = node.process(pid_file(kind))
     words = [] if running is None else node.run(["cat", f"/proc/{running.pid}/cmdline"], check=False).text.split("\0")
     if "-cp" not in words:
@@ -316,9 +312,7 @@ def require_unchanged(mends: Sequence[int], builds: Sequence[Build]) -> None:
 
 
 def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:
-    """Sends SIGTERM, and SIGKILL after three quarters of the time. Raises InfraError for a process that outlives
-    both.
-    """
+    """Sends SIGTERM, SIGKILL after three quarters of the time. Raises InfraError for a process that outlives both."""
     deadline = time.monotonic() + timeout_s
     for signal, until in (("TERM", deadline - timeout_s / 4), ("KILL", deadline)):
         running = node.process(pidfile)

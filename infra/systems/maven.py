@@ -126,9 +126,7 @@ def _run_maven(pom: Path, into: Path, defined: Mapping[str, str]) -> None:
 
 
 def _run(argv: Sequence[str], timeout_s: float, what: str, mark: str) -> None:
-    """Runs a command to its end. On failure: InfraError with the first line that contains `mark`; the whole output is
-    in the cache.
-    """
+    """Runs a command to its end. On failure: InfraError with the first line with `mark`; all output in the cache."""
     try:
         done = subprocess.run(
             argv,

@@ -325,9 +325,7 @@ def _furnish(folder: Path, name: str, addresses: Mapping[str, str], keys: Cluste
 
 
 def _try_namespaces() -> str | None:
-    """The part of the namespaces that fails on this machine, found by a trial on a scratch folder; None if all
-    works.
-    """
+    """The part of the namespaces that fails on this machine, found by a trial on a scratch folder; None: none."""
     _state_dir()
     with tempfile.TemporaryDirectory(prefix="probe-", dir=cache_dir()) as scratch:
         argv = [*_NAMESPACES, "sh", str(_SCRIPTS / "probe.sh"), scratch]

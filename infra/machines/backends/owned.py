@@ -33,9 +33,7 @@ HOST_KEY: Final = "/etc/ssh/ssh_host_ed25519_key"
 
 
 class OwnedCluster:
-    """`infra.machines.api.Cluster` of nodes that the harness made: everything is permitted, and `destroy` removes
-    everything.
-    """
+    """`infra.machines.api.Cluster` of nodes that the harness made: everything is permitted, `destroy` removes all."""
 
     destructive = True
 

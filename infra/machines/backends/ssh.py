@@ -98,9 +98,7 @@ class Host:
 
 
 class SshCluster:
-    """Existing machines, claimed for one run. See `infra.machines.api.Cluster`; `destructive`: `--disposable` was
-    given.
-    """
+    """Existing machines, claimed for one run. See `infra.machines.api.Cluster`; `destructive`: `--disposable`."""
 
     backend = "ssh"
 
@@ -209,9 +207,7 @@ class SshBackend:
         raise InfraError("existing machines cannot be kept; name them again with --node")
 
     def provision(self, spec: ClusterSpec) -> Cluster:
-        """One node per host, in their order (`spec.nodes` is ignored). Raises InfraError; then the hosts are
-        unchanged.
-        """
+        """One node per host, in their order (`spec.nodes` is ignored). Raises InfraError, with unchanged hosts."""
         options: SshOptions = spec.options or SshOptions()
         hosts = [Host.parse(text) for text in options.hosts]
         _check_distinct(hosts)
@@ -241,9 +237,7 @@ class SshBackend:
         return cluster
 
     def leftovers(self) -> list[Leftover]:
-        """Returns leftovers of this machine's runs on hosts, by the records in the cache folder, without a request
-        to them.
-        """
+        """Returns leftovers of this machine's runs on hosts, by the records in the cache folder alone."""
         found = []
         for path in sorted(ssh_records.records().glob("*.json")):
             try:
@@ -256,9 +250,7 @@ class SshBackend:
         return found
 
     def clean(self, run_id: str) -> None:
-        """Removes all that a dead run left on its hosts. Raises InfraError while it lives, or if a host does not
-        answer.
-        """
+        """Removes all that a dead run left on its hosts. Raises InfraError while it lives, or if a host is silent."""
         path = ssh_records.path_of(run_id)
         if not path.exists():
             return
@@ -280,9 +272,7 @@ class SshBackend:
             claim.release()
 
     def _check_programs(self, node: RemoteNode, install: bool) -> None:
-        """Checks that a host is reachable, as root (if need be by sudo), with all programs. Raises InfraError with the
-        missing ones.
-        """
+        """Checks that a host is reachable, as root (or by sudo), with all programs. InfraError names missing ones."""
         uid = node.run(["id", "-u"], check=False)
         if uid.text.strip() != "0":
             output = uid.stderr.decode(errors="replace").strip().splitlines()
@@ -357,9 +347,7 @@ _T = TypeVar("_T")
 
 
 def _on_all(nodes: Sequence[RemoteNode], work: Callable[[RemoteNode], _T]) -> list[_T]:
-    """Calls `work` on all nodes at once; all have finished, or failed, when this returns or raises the first
-    failure.
-    """
+    """Calls `work` on all nodes at once; all have ended when this returns or raises the first failure."""
     with ThreadPoolExecutor(len(nodes)) as pool:
         futures = [pool.submit(work, node) for node in nodes]
     return [future.result() for future in futures]

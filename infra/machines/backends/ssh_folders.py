@@ -130,9 +130,7 @@ def claim(node: RemoteNode, run_id: str) -> None:
 
 
 def release(node: RemoteNode, run_id: str) -> None:
-    """Ends the run's processes on the host, and removes its folders, packet rules and control groups. Can be
-    repeated.
-    """
+    """Ends the run's processes on the host, and removes its folders, packet rules, control groups. Repeatable."""
     # A held lease may start a server when it ends: that has to be over before the servers are ended.
     try:
         node.heal_leases()
@@ -147,9 +145,7 @@ def copy(node: RemoteNode, shares: Sequence[Share]) -> None:
 
 
 def _copy_one(node: RemoteNode, share: Share) -> None:
-    """Makes the share's folder on the host like its source: sends only differences (SHA-256), and removes extra
-    files.
-    """
+    """Makes the share's folder on the host like its source: sends differences (SHA-256), and removes extra files."""
     output = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
     there = {
         name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in output.split("\0") if e)

@@ -103,9 +103,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Choice:
-    """The bits to flip: `count` of them, in a part of the last record of a log, or of random ones; drawn from
-    `seed`.
-    """
+    """The bits to flip: `count` of them, in a part of the last record of a log, or of random ones; drawn by `seed`."""
 
     count: int
     part: Part

@@ -48,18 +48,14 @@ class Count:
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a node's proxy. fired: (name of the rule, Unix time in ms, number of the frame among the
-    rule's).
-    """
+    """The report of a node's proxy. fired: (name of the rule, Unix time in ms, the frame's number in it)."""
 
     counts: Sequence[Count]
     fired: Sequence[tuple[str, int, int]]
 
 
 def unavailable(node: Node) -> str | None:
-    """The reason why a node cannot have the proxy, in one line; None: it can. Tries the rules, and removes them
-    again.
-    """
+    """The reason why a node cannot have the proxy, in one line; None: it can. Tries the rules, then removes them."""
     rules = _table(_TRIAL, [Link("192.0.2.1", (PORT,), True), Link("192.0.2.1", (PORT,), False)])
     try:
         node.run(["python3", "-c", "import select, struct; select.epoll()"])
@@ -71,9 +67,7 @@ def unavailable(node: Node) -> str | None:
 
 
 def start(node: Node, links: Iterable[Link]) -> None:
-    """Starts the proxy if none runs, and redirects these links to it, besides those that are redirected already. Raises
-    InfraError.
-    """
+    """Starts the proxy if none runs, and redirects these links to it, besides earlier ones. Raises InfraError."""
     if not runs(node):
         node.run(["python3", "-c", text("frames.py"), _CONTROL, str(PORT), str(MARK)])
     known = node.run(["nft", "list", "table", "ip", _TABLE], check=False).text

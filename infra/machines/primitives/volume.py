@@ -219,9 +219,7 @@ def slow_down(volume: Volume, device: str, limits: Mapping[str, int], ttl_s: flo
 
 
 def when_usable(path: str, argv: Sequence[str]) -> list[str]:
-    """A command of the node that waits for the volume: a server started without it would write below its mount
-    point.
-    """
+    """A command of the node that waits for the volume: without it, a server would write below the mount point."""
     return ["sh", "-c", _WHEN_USABLE, "when-usable", path, *argv]
 
 

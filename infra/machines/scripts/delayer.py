@@ -130,9 +130,7 @@ class Delayer:
             raise OSError(-code, os.strerror(-code))
 
     def serve(self, until: float) -> None:
-        """Serves until this time of `time.monotonic`, or until a signal raises SystemExit; then no packet waits any
-        more.
-        """
+        """Serves until this time of `time.monotonic`, or until a signal raises SystemExit; then no packet waits."""
         try:
             while (now := time.monotonic()) < until:
                 due = min(self.waiting[0][0], until) if self.waiting else until

@@ -271,9 +271,7 @@ class Proxy:
         return frame, passed, code, flag, number
 
     def _read_passed(self, end: End) -> None:
-        """Counts the frames of a connection that were passed on. All requests come first, since answers are found by
-        them.
-        """
+        """Counts the frames of a connection that were passed on; requests first, since answers are found by them."""
         answers = []
         for one in (end, end.other):
             while one.ahead and (taken := self._take(one)) is not None:

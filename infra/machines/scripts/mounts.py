@@ -72,9 +72,7 @@ def mount(volume: Volume, device: str) -> None:
 
 
 def unmount(volume: Volume, device: str) -> None:
-    """Unmounts, and waits until the kernel has released the file system: while it is held, a new mount is the old
-    one.
-    """
+    """Unmounts, and waits until the kernel has released the file system: until then a new mount is the old."""
     state = os.open("/sys/fs/ext4", os.O_RDONLY | os.O_DIRECTORY)
     until = time.monotonic() + PATIENCE_S
     while True:

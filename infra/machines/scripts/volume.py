@@ -295,9 +295,7 @@ def free(volumes: list[Volume]) -> Answer:
 
 
 def restore(volumes: list[Volume], power: bool) -> Answer:
-    """Restores the volumes. Idempotent. Processes that use them are killed; with `power`, their unsynced data is
-    gone.
-    """
+    """Restores the volumes. Idempotent. Kills processes that use them; with `power`, their unsynced data is gone."""
     for volume in volumes:
         required(volume)
 

@@ -139,8 +139,8 @@ class BrokerAdmin(Server):
         permission: int = READ_WRITE,
         order: bool = False,
     ) -> None:
-        """Creates or changes a topic here. `message_type`: NORMAL, FIFO, DELAY or TRANSACTION; brokers check it only if
-        configured to.
+        """Creates or changes a topic here. `message_type`: NORMAL, FIFO, DELAY or TRANSACTION, for brokers that
+        check it.
         """
         ext = {
             "topic": topic,
@@ -215,9 +215,7 @@ class BrokerAdmin(Server):
         return await self.properties(Request.GET_BROKER_CONFIG)
 
     async def set_config(self, settings: Mapping[str, str]) -> None:
-        """Changes the configuration of the running broker. It silently ignores unknown keys and bad values: read it
-        back.
-        """
+        """Changes the running broker's configuration. It silently ignores unknown keys and bad values: read it back."""
         body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
         await self.request(Request.UPDATE_BROKER_CONFIG, {}, body)
 

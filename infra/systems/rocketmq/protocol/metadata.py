@@ -44,9 +44,7 @@ class Metadata(Controller):
     """One connection to one controller."""
 
     async def apply_id(self, cluster: str, group: str, broker_id: int, code: str) -> None:
-        """Applies for an id. code: `ADDRESS;WORD`; a repetition gets the same id. Another broker's id: AdminError
-        2014.
-        """
+        """Applies for an id. code: `ADDRESS;WORD`; a repetition gets the same id. Another's id: AdminError 2014."""
         ext = {
             "clusterName": cluster,
             "brokerName": group,
@@ -87,9 +85,7 @@ class Metadata(Controller):
             raise Malformed(f"{self.address}: an election without its epochs or its SyncStateSet") from None
 
     async def alter(self, group: str, master: int, master_epoch: int, in_sync: Collection[int], epoch: int) -> int:
-        """Proposes, as the master of this epoch, a SyncStateSet in place of the one with `epoch`. Returns the new
-        epoch.
-        """
+        """Proposes, as this epoch's master, a SyncStateSet in place of the one with `epoch`. Returns the new epoch."""
         ext = {"brokerName": group, "masterBrokerId": str(master), "masterEpoch": str(master_epoch)}
         body = json.dumps({"syncStateSet": sorted(in_sync), "syncStateSetEpoch": epoch}).encode()
         reply = (await self.request(Request.CONTROLLER_ALTER_SYNC_STATE_SET, ext, body)).ext

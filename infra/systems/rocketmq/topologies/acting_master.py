@@ -71,9 +71,7 @@ class ActingMasterTopology(RocketmqTopology):
         }
 
     def permits(self) -> Permissions:
-        """With lockInStrictMode a lock takes a majority of the group. A master serves every client that knows its
-        address.
-        """
+        """With lockInStrictMode a lock takes a majority. A master serves every client that knows its address."""
         place = next(place for place in self._places.values() if place.group is not None)
         strict = self.configured(BROKER, place).get("lockInStrictMode") == "true"
         alone = {name: f"lockInStrictMode=false: {why}" for name, why in super().permits().items()}

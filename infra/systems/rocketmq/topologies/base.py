@@ -98,9 +98,7 @@ class RocketmqTopology(ABC):
     changing: ClassVar[Collection[str]] = ()
     """A broker's settings that the cluster changes by itself: not compared with the requested ones."""
     traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0)
-    """Slaves copy the committed offsets every 10 s in topologies with an election (`SlaveSynchronize`, 5.1.0 to
-    5.5.0).
-    """
+    """Slaves copy the committed offsets every 10 s if masters are elected (`SlaveSynchronize`, 5.1.0 to 5.5.0)."""
 
     def __init__(self, server_settings: ServerSettings, options: Any = None) -> None:
         """Raises InfraError if the settings are not possible; `shares` checks if the servers have them."""
@@ -142,9 +140,7 @@ class RocketmqTopology(ABC):
 
     @abstractmethod
     def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
-        """Settings that the mode and the profile add to, or change in, the configuration of a kind of server at a
-        place.
-        """
+        """Settings of the mode and the profile that change the configuration of a kind of server at a place."""
 
     def _own(self, kind: str, node: Node) -> Mapping[str, str]:
         """Settings of a server that only the topology knows: addresses, names, paths."""
@@ -243,9 +239,7 @@ class RocketmqTopology(ABC):
         return self._compared
 
     def rehearsals(self) -> Sequence[class_data.Rehearsal]:
-        """See `infra.systems.class_data.Rehearsed`. One topology has all kinds of servers; others load few other
-        classes.
-        """
+        """See `infra.systems.class_data.Rehearsed`. One topology has all kinds of servers; others load little more."""
         if self.settings.launch.jars is not None:
             return []
         alone = ServerSettings(profile="default", kinds=[PROXY])
@@ -264,9 +258,7 @@ class RocketmqTopology(ABC):
         self._layout(nodes)
 
     def attach(self, cluster: Cluster) -> None:
-        """Writes every server's configuration; starts nothing. Raises InfraError for too few nodes, or too small
-        ones.
-        """
+        """Writes every server's configuration; starts nothing. Raises InfraError for too few or too small nodes."""
         self._nodes = list(cluster.nodes)
         self._places = self._layout([node.name for node in self._nodes])
         self._servers = {node.name: [self._server(node, kind) for kind in self._kinds_at(node)] for node in self._nodes}
@@ -287,9 +279,7 @@ class RocketmqTopology(ABC):
         raise InfraError(f"{node.name}: the configuration says who is a member of a group; nobody keeps a list")
 
     def keeps_address(self, node: str) -> str | None:
-        """The reason why a node keeps its address. Brokers register with theirs; the peers' configuration has all
-        others.
-        """
+        """The reason why a node keeps its address. Brokers register theirs; the peers' configuration has all others."""
         if self.traits.raft_log:
             return "the members of the Raft log have one another's addresses in their configuration"
         fixed = [kind for kind in self._places[node].kinds if kind != BROKER]

@@ -1,6 +1,4 @@
-"""The effective configuration of a server: read after its start, kept for the record, compared with the requested
-one.
-"""
+"""The effective configuration of a server: read after its start, recorded, compared with the requested one."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV
 from infra.systems.rocketmq.topologies.layout import BROKER_PORT, CLUSTER, DLEDGER_PORT, NAMESRV_PORT, Layout, groups
 
 READY_TOPIC: Final = "harness-ready"
-"""The topic that gets one message at every master before the clients start: a cluster that takes it serves. No workload
-reads it.
+"""The topic of one message at every master before clients start: a cluster that takes it serves. No workload reads
+it.
 """
 
 _DLEDGER_METADATA: Final = 50000
