@@ -278,7 +278,7 @@ class Leases:
             self._held.append(lease)
 
     def heal(self, timeout_s: float = 30) -> None:
-        """Heals all of them, in the order of their start, even if one fails. Raises the first InfraError."""
+        """Heals all of them, in the order in which they were taken, even if one fails. Raises the first InfraError."""
         deadline = time.monotonic() + timeout_s
         problems: list[InfraError] = []
         for lease in self._held:

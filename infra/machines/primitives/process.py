@@ -163,7 +163,7 @@ def process_state(node: Node, process: ProcessId) -> str:
 
 
 def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> list[ProcessId]:
-    """Waits on the node until one of the processes has ended, at most so long. Returns those that have."""
+    """Waits on the node, by one command, until a process has ended, at most so long. Returns those that have."""
     words = [str(word) for process in processes for word in (process.pid, process.started)]
     rounds = str(max(1, round(within_s)))
     output = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()
