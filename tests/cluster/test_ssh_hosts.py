@@ -248,7 +248,7 @@ def test_kill_9_in_mid_fault(park: Park, store: Path, tmp_path: Path) -> None:
     park.known_hosts.write_text(known)
     assert partly.returncode == FAILURE
     text = next(line for line in partly.stdout.splitlines() if "could not" in line)
-    assert all(word in text for word in (run_id, "n5", park.hosts[4].address, "is not known", "if it is gone permanently"))
+    assert all(word in text for word in (run_id, "n5", park.hosts[4].address, "is not known", "it is gone permanently"))
     assert "Traceback" not in partly.stdout + partly.stderr
     assert [server_state(host) != "" for host in park.hosts] == [False] * 4 + [True], "the others are clean already"
 
