@@ -187,16 +187,18 @@ _PLACES: Final = {
 """Name -> the module that defines it."""
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a name on its first use. Raises HiddenPackage if a package of the user's hides one of the harness."""
-    module = _MODULES.get(name) or _PLACES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; its names are in docs/python.md")
-    require_ours()
-    found = import_module(module)
-    value = found if name in _MODULES else getattr(found, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # With it, a type checker would accept any name.
+
+    def __getattr__(name: str) -> Any:
+        """Loads a name on its first use. Raises HiddenPackage if a package of the user's hides one of the harness."""
+        module = _MODULES.get(name) or _PLACES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; its names are in docs/python.md")
+        require_ours()
+        found = import_module(module)
+        value = found if name in _MODULES else getattr(found, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -27,7 +27,7 @@ def test_the_page_lists_every_public_name_and_no_other() -> None:
 
 def test_every_name_is_what_its_module_defines() -> None:
     """A module that moves takes its public names along; a type checker and Python see the same."""
-    (checked,) = (node for node in ast.parse(_source()).body if isinstance(node, ast.If))
+    checked = next(node for node in ast.parse(_source()).body if isinstance(node, ast.If))
     imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
     seen = {alias.name: f"{node.module}" for node in imports for alias in node.names}
     found = {name: module.rpartition(".")[0] for name, module in rocketmq_harness._MODULES.items()}
