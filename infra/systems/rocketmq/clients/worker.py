@@ -188,5 +188,5 @@ class Standby:
 
 
 def _python(module: str, args: Sequence[str]) -> list[str]:
-    """The command of this interpreter, without warnings about foreign packages, or packages in the working directory."""
+    """The command of this interpreter, without warnings of foreign packages. It ignores the working directory (-P)."""
     return [sys.executable, "-P", "-W", "ignore", "-m", module, *args]
