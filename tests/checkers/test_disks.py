@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from sim.rocketmq import names
 
 from checkers.dead_disk import NOTICED_S, DeadDisks
 from checkers.durable import DurableFiles
@@ -15,7 +16,6 @@ from results.history import History
 from results.op import NEMESIS, Op
 from results.record import RunRecord
 from results.verdict import Verdict
-from sim.rocketmq import names
 
 S = 1_000_000_000
 NODES = {f"n{i}": "" for i in (1, 2, 3)}

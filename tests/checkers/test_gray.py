@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sim.rocketmq import names
 
 from checkers.gray import Gray
 from checkers.message_ops import BadOp
@@ -16,7 +17,6 @@ from results.history import History
 from results.op import NEMESIS, Op, OpType
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
-from sim.rocketmq import names
 
 S = 1_000_000_000
 G, B = "t:a:0", "t:a:1"

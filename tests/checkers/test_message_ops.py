@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.rocketmq import Bug, simulate
 
 from checkers.api import judge
 from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
@@ -16,7 +17,6 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Verdict
-from sim.rocketmq import Bug, simulate
 
 JUDGES = (LogAnomalies(), LogLinearizable(), Replicas(), MessageIds(), Deliveries(), Offsets(), Leases())
 

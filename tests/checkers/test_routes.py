@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.rocketmq import names
 
 from checkers.routes import Routes
 from results.deployment import DeploymentRecord, Traits
@@ -16,7 +17,6 @@ from results.history import History
 from results.op import NEMESIS, Op, OpType
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
-from sim.rocketmq import names
 
 S = 1_000_000_000
 NODES = ("n1", "n2", "n3")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sim.rocketmq import Bug, simulate
 
 from checkers.api import judge
 from checkers.log import LogAnomalies
@@ -19,7 +20,6 @@ from results.history import History
 from results.op_table import write_op_table
 from results.record import RunRecord
 from results.verdict import Verdict
-from sim.rocketmq import Bug, simulate
 
 pytestmark = pytest.mark.slow
 

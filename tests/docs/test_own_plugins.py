@@ -13,6 +13,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from sim.rig import SimClient, prepared
+from sim.service import Bug
 
 from harness.api import Client, Injection, RunContext, Target
 from harness.check.summary import Outcome
@@ -24,8 +26,6 @@ from infra.machines.api import ProcessId
 from results.store import Store
 from results.strikes import impairs
 from results.verdict import Verdict
-from sim.rig import SimClient, prepared
-from sim.service import Bug
 
 FOLDER = Path(__file__).parents[2] / "examples" / "own_plugins"
 

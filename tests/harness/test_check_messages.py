@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sim.rocketmq import Bug, simulate
 
 from harness.cli.main import cli, guarded
 from results.formats import write_jsonl
 from results.op_table import write_op_table
-from sim.rocketmq import Bug, simulate
 
 GOOD = (
     ("send", 1, [0, 1], {}),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from sim.rig import SimBackend, SimCluster, prepared
 
 from harness.cli.doctor import clean_up
 from harness.cli.run import override, owned_options
@@ -21,7 +22,6 @@ from infra.machines.backends.ssh_folders import ROOTS
 from infra.systems.dledger.topology import PORT
 from infra.systems.rocketmq.topologies import layout as _places
 from results.store import Store
-from sim.rig import SimBackend, SimCluster, prepared
 
 DOC = (Path(__file__).parents[2] / "docs" / "existing-machines.md").read_text()
 

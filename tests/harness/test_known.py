@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sim.rig import prepared
+from sim.service import Bug
 
 from harness.check.summary import Outcome, check_lines, known_lines, summary
 from harness.cli.main import cli, guarded
@@ -30,8 +32,6 @@ from results.store import RunDir, Store
 from results.verdict import Anomaly, CheckResult, Judgement, KnownFinding, Verdict
 from results.verdict_file import read_verdict, write_verdict
 from results.web import create_app
-from sim.rig import prepared
-from sim.service import Bug
 
 
 def finding(number: int, *anomalies: str, version: str = "5.5.0", **more: Any) -> Finding:

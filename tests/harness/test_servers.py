@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sim.rig import SimNode
 
 from harness.run.servers import restart_all, stop_all
 from infra.machines.api import InfraError
-from sim.rig import SimNode
 
 
 class Servers:

@@ -6,6 +6,8 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from sim.registration import BUGS, CONTROLLERS, Registration
+from sim.rocketmq import names
 
 import harness.generator as gen
 from checkers.api import judge
@@ -19,8 +21,6 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
-from sim.registration import BUGS, CONTROLLERS, Registration
-from sim.rocketmq import names
 from workloads.broker_identity import BrokerIdentityWorkload
 from workloads.crash_table import rows
 from workloads.places import Queue, TopicLayout

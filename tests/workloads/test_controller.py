@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 
 import pytest
+from sim.controllers import BUGS, CONTROLLERS, Link, World
 
 import harness.generator as gen
 from checkers.api import judge
@@ -19,7 +20,6 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from sim.controllers import BUGS, CONTROLLERS, Link, World
 from workloads.controller import ControllerWorkload
 from workloads.controller_client import ControllerOps
 from workloads.fake_brokers import FakeBrokers

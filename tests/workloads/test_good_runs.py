@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from sim.rig import SimCluster, SimFaults, SimRegister, SimTopology
 
 import harness.generator as gen
 from checkers.api import judge
@@ -30,7 +31,6 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from sim.rig import SimCluster, SimFaults, SimRegister, SimTopology
 
 RUNS = 1000
 CATCHES_BUGS = {"availability", "linearizability", "convergence"}

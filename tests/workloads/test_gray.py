@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from sim.gray import LEASE_S, play
 
 from checkers.api import judge
 from checkers.gray import Gray
@@ -19,7 +20,6 @@ from harness.run.simulate import simulate
 from infra.systems.remoting.connection import Refused, TimedOut
 from results.op import Op
 from results.verdict import Judgement, Verdict
-from sim.gray import LEASE_S, play
 from workloads.gray.flags import Flags, NoFlags
 from workloads.gray.operator import Operator, Task, tasks
 from workloads.gray.split import Split, averaged

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sim.rig import SimBackend, SimCluster, SimFaults, SimNode, SimPause, SimRegister, prepared
+from sim.service import Bug
 
 from harness.api import RunContext
 from harness.check.judging import judge_stored
@@ -23,8 +25,6 @@ from infra.machines.api import ClusterSpec, Completed, NodeUnreachable
 from infra.systems.api import Deployment, ServersRun
 from results.store import Store
 from results.verdict import Verdict
-from sim.rig import SimBackend, SimCluster, SimFaults, SimNode, SimPause, SimRegister, prepared
-from sim.service import Bug
 
 BOTH = (NemesisPlan("sim-partition", 20, 10, "minority"), NemesisPlan("sim-pause", 30, 12, "leader"))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sim.rocketmq import names
 from stories import Story
 
 from checkers.api import judge
@@ -27,7 +28,6 @@ from results.history import History
 from results.op import NEMESIS, Op, OpType
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
-from sim.rocketmq import names
 
 S = 1_000_000_000
 

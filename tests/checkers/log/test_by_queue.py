@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sim.rocketmq import Bug, simulate
 
 from checkers.api import judge
 from checkers.legality import count
@@ -20,7 +21,6 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
-from sim.rocketmq import Bug, simulate
 
 PERMITTED = {"lost": "acknowledged before it is replicated", "dirty-read": "read before it is replicated"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sim.rocketmq import names
 from stories import Story
 
 from checkers.log import LogAnomalies, LogLinearizable, Replicas
 from results.verdict import CheckResult, Verdict
-from sim.rocketmq import names
 
 VALID, INVALID, UNKNOWN = Verdict.VALID, Verdict.INVALID, Verdict.UNKNOWN
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sim.rocketmq import names
 from stories import Q, Story
 
 from checkers.api import judge
@@ -19,7 +20,6 @@ from results.history import History
 from results.op import NEMESIS, Op
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Excuse, Verdict
-from sim.rocketmq import names
 
 S = 1_000_000_000
 NODES = ("n1", "n2")

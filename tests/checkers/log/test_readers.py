@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sim.rocketmq import names
 from stories import Story
 
 from checkers.log import LogAnomalies, LogLinearizable, Replicas
 from results.op import OpType
 from results.verdict import CheckResult, Verdict
-from sim.rocketmq import names
 
 
 def log(story: Story) -> CheckResult:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sim.rocketmq import QUEUES, Bug, Sim, names, simulate
 
 from checkers.api import Checker, judge
 from checkers.legality import count
@@ -18,7 +19,6 @@ from checkers.wellformed import WellFormed
 from results.history import History
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
-from sim.rocketmq import QUEUES, Bug, Sim, names, simulate
 
 LOG: Sequence[Checker] = (LogAnomalies(), LogLinearizable(), Replicas(), MessageIds())
 # The simulated slaves copy the offsets every second.

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sim.rocketmq import names
 
 from checkers.queue import Deliveries, Leases, Offsets
 from results.history import History
 from results.op import NEMESIS, Op, OpType
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
-from sim.rocketmq import names
 
 Q = "t:a:0"
 S = 1_000_000_000

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
+from sim.rig import SimBackend, SimClient, SimCluster, SimImpairment, SimPause, SimTopology
+from sim.service import Bug, Service
+
 from rocketmq_harness import (
     Checker,
     Client,
@@ -38,8 +41,6 @@ from rocketmq_harness import (
     option,
 )
 from rocketmq_harness import generator as gen
-from sim.rig import SimBackend, SimClient, SimCluster, SimImpairment, SimPause, SimTopology
-from sim.service import Bug, Service
 
 
 @dataclass(frozen=True)
