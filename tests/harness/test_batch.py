@@ -608,7 +608,7 @@ def test_a_workload_without_sources_is_an_error(monkeypatch: pytest.MonkeyPatch)
     """A version that left it out would not change with it."""
     lost = EntryPoint("lost", "a_package_that_is_gone.workload:Lost", WORKLOADS)
     monkeypatch.setattr("harness.batch.input.entry_points", lambda group: [lost])
-    with pytest.raises(PlanError, match=r"the sources of a_package_that_is_gone\.workload cannot be found"):
+    with pytest.raises(PlanError, match=r"the sources of a_package_that_is_gone\.workload were not found"):
         batch_input.checker_version()
 
 
