@@ -25,12 +25,12 @@ from checkers.spark.units import PORTION_S, Unit, portions
 from harness.batch.input import checker_version, units_in
 from harness.batch.run import BatchPlan, check_on
 from harness.batch.work import BatchWork
-from harness.check.examine import Asked
+from harness.check.report import CheckOptions
 from results.verdict_table import VERDICTS, parquet_bytes, read_verdicts
 
 
 def work_of(version: str, portion: Sequence[Unit]) -> Done:
-    work = BatchWork(Asked(), version, "benchmark", 1)
+    work = BatchWork(CheckOptions(), version, "benchmark", 1)
     return work(tuple(portion), {unit.source: Path(unit.source) for unit in portion})
 
 
