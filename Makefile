@@ -7,9 +7,17 @@ TEST_ARGS ?=
 WORKERS ?= 2
 FUZZ_ARGS ?= --count 10000
 FUZZ_INPUT_ARGS ?= --count 1000
-# Two at a time; what starts nodes runs alone.
+# Two at a time.
 BESIDE := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# A module's nodes stay in one process. Servers need the processors for themselves: those tests run one by one.
+SERVERS := tests/cluster tests/infra tests/nemesis tests/docs
+NODES  := $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(SERVERS)
 BENCH_ARGS ?= --rounds 1 --limit-s 0.1
+
+# Without compiled modules every process of a test parses some 400 files again.
+export PYTHONDONTWRITEBYTECODE :=
+# By content, so a second clone need not read every module again.
+export HYPOTHESIS_STORAGE_DIRECTORY ?= $(or $(HARNESS_CACHE),$(HOME)/.cache/rocketmq-harness)/hypothesis
 
 .PHONY: help setup demo test test-fast fuzz fuzz-input test-slow test-nightly test-cluster lint bench engine engine-stop clean
 
@@ -19,20 +27,23 @@ help:            ## show this help
 setup:           ## install what is missing (system packages as root only), build the node image and the server
 	@scripts/setup
 
-demo: setup      ## the main job on real servers; DEMO_ARGS="--nemesis hammer-time" passes on
+demo:            ## the main job on real servers; DEMO_ARGS="--nemesis hammer-time" passes on
+	@scripts/setup --for-demo
 	@# A verdict is what the demo is for, whatever it says; only a harness that broke fails it.
 	@$(BIN)/harness run $(DEMO_ARGS); code=$$?; [ $$code -le 2 ] || exit $$code
 
 test: setup lint   ## all tests but the nightly ones: lint, those that start no nodes, then real servers
-	$(BESIDE) -m "not cluster and not nightly" $(TEST_ARGS)
-	$(BIN)/pytest -m "cluster and not nightly" --durations=25 --durations-min=15 $(TEST_ARGS)
+	$(BESIDE) -m "not cluster and not nightly and not docs" $(TEST_ARGS)
+	$(NODES) -m "cluster and nodes and not nightly" $(TEST_ARGS)
+	$(BIN)/pytest -m "cluster and not nodes and not nightly" --durations=25 --durations-min=15 $(SERVERS) $(TEST_ARGS)
 
 test-fast:       ## tests that start no nodes and take little time
-	$(BESIDE) -m "not cluster and not slow" $(TEST_ARGS)
+	HARNESS_EFFORT=fast $(BESIDE) -m "not cluster and not slow and not docs" $(TEST_ARGS)
 
 test-slow:       ## the slow ones, and those that start real servers on docker and local nodes
 	$(BESIDE) -m "slow and not cluster and not nightly" $(TEST_ARGS)
-	$(BIN)/pytest -m "cluster and not nightly" $(TEST_ARGS)
+	$(NODES) -m "cluster and nodes and not nightly" $(TEST_ARGS)
+	$(BIN)/pytest -m "cluster and not nodes and not nightly" $(SERVERS) $(TEST_ARGS)
 
 fuzz:            ## the linearizability engine, every model, against brute force; FUZZ_ARGS="--count 1000000"
 	$(BIN)/python -m tests.fuzz.linearizability $(FUZZ_ARGS)
@@ -40,17 +51,19 @@ fuzz:            ## the linearizability engine, every model, against brute force
 fuzz-input:      ## bad input for the command line; FUZZ_INPUT_ARGS="--count 5000 --seed 2" passes on
 	$(BIN)/python -m tests.fuzz.bad_input $(FUZZ_INPUT_ARGS)
 
-test-nightly:    ## the tutorial typed out, and Spark from a clean environment; not part of `make test`
-	$(BIN)/pytest -m nightly $(TEST_ARGS)
+test-nightly:    ## what is long or rare (tests/README.md), and the searching tests at full effort; not part of `make test`
+	HARNESS_EFFORT=night $(BESIDE) -m "not cluster and not docs" $(TEST_ARGS)
+	$(BIN)/pytest -m "cluster and nightly" $(SERVERS) $(TEST_ARGS)
 
 test-cluster:    ## tests that start real servers on docker and local nodes
 	$(BIN)/pytest -m cluster $(TEST_ARGS)
 
-lint:            ## ruff, mypy, and the layers of docs/design.md
+lint:            ## ruff, mypy, the layers of docs/design.md, and the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BESIDE) -m docs tests/docs
 
 bench:           ## benchmarks, as ratios to a baseline of the same run
 	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done

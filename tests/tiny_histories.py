@@ -1,14 +1,15 @@
 """Thousands of tiny random histories, and the truth about them straight from the definition.
 
-Short and long calls, results right and wrong, up to 60 % unknown ops. `HARNESS_FUZZ` multiplies how many.
+Short and long calls, results right and wrong, up to 60 % unknown ops. `effort` decides how many.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
+
+from effort import effort
 
 from checkers.linearizability import (
     INCONSISTENT,
@@ -26,8 +27,6 @@ from results.op import Op, OpType
 
 MAX_OPS = 7
 
-EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
-"""Multiplies the number of histories, for nightly runs."""
 
 Draw = Callable[[Random, int], tuple[str, Any, Any]]
 """(rng, number of the op) -> f, argument, what an acknowledgement says."""
@@ -174,10 +173,11 @@ FAMILIES: dict[str, tuple[Model[Any], Draw | None, int]] = {
 }
 
 
-def problems(family: str, seed: int, count: int | None = None) -> Iterator[Problem]:
+def problems(family: str, seed: int, count: int | None = None, least: int = 1) -> Iterator[Problem]:
+    """Yields `effort(count, least)` problems of a family."""
     model, draw, usual = FAMILIES[family]
     rng = Random(f"{family}/{seed}")
-    for _ in range((count or usual) * EFFORT):
+    for _ in range(effort(count or usual, least)):
         crash = rng.choice((0, 0.1, 0.3, 0.6))
         yield encode(lived(rng, crash, 10) if draw is None else calls(rng, draw, crash), model)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from tiny_histories import FAMILIES, brute_force, calls, lived, problems, told
 
 from checkers.linearizability import (
@@ -109,7 +110,7 @@ def test_compiled_and_plain_tell_the_same(family: str) -> None:
 def test_they_agree_on_longer_histories_too(crash: float) -> None:
     rng = Random(f"longer/{crash}")
     seen = set()
-    for _ in range(150):
+    for _ in range(effort(150, 50)):
         problem = encode(lived(rng, crash, 60), CasRegister())
         fast = decide(problem, Budget())
         with plain():
@@ -264,7 +265,7 @@ def test_a_batch_gives_the_verdicts_of_single_checks(family: str) -> None:
     model, draw, _ = FAMILIES[family]
     rng = Random(f"batch/{family}")
     histories: list[list[Call]] = [[]]
-    for _ in range(400):
+    for _ in range(effort(400, 100)):
         crash = rng.choice((0, 0.1, 0.3))
         histories.append(lived(rng, crash, 10) if draw is None else calls(rng, draw, crash))
     found = check_batch(histories, model)

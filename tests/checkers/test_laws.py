@@ -6,13 +6,13 @@ judges who are wrong.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from effort import effort
 from fuzz.unique import UNIQUE
 from models_at_work import WORK, Work, falsified, lived, told
 
@@ -24,9 +24,6 @@ from checkers.linearizability.monitors.registers import unique_register
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
-
-EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
-"""Multiplies the number of histories, for nightly runs."""
 
 Judge = Callable[[Sequence[Call], Model[Any]], "tuple[bool, Sequence[int] | None]"]
 """Is it valid? And, if it says so, an order of invocations that explains it."""
@@ -178,7 +175,7 @@ def drawn(family: str, rng: Random, most: int) -> list[Call]:
 def test_the_laws_hold(family: str) -> None:
     rng, model = Random(f"laws/{family}"), MODELS[FAMILIES[family][0]]()
     tried: dict[str, int] = {}
-    for _ in range(25 * EFFORT):
+    for _ in range(effort(25, 12)):
         calls = drawn(family, rng, rng.choice((5, 8)))
         for law, holds in laws(family, calls, model, judged, rng):
             assert holds, f"{law}: {told(calls)}"
@@ -199,18 +196,18 @@ def test_the_laws_hold_for_registers_on_arrays() -> None:
         decided += 1
         return outcome.verdict == Verdict.VALID, [problem.source[op] for op in outcome.witness or ()]
 
-    for _ in range(60 * EFFORT):
+    for _ in range(effort(60)):
         calls = drawn("unique register", rng, 8)
         for law, holds in laws("unique register", calls, model, on_arrays, rng):
             assert holds, f"{law}: {told(calls)}"
-    assert decided > 300 * EFFORT
+    assert decided > effort(300)
 
 
 def test_a_log_may_begin_anywhere() -> None:
     """Offsets that are all larger by the same, and so is the first."""
     rng = Random("offsets")
     verdicts = set()
-    for _ in range(60 * EFFORT):
+    for _ in range(effort(60)):
         calls = drawn("log", rng, 8)
         valid = judged(calls, Log())[0]
         assert judged([_shifted(call, 5) for call in calls], Log(5))[0] == valid, told(calls)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from tiny_histories import FAMILIES, brute_force, calls, problems, told
 
 from checkers.linearizability import INCONSISTENT, Budget, Problem, encode, verify_witness
@@ -76,7 +77,7 @@ def test_explanations_are_true_and_minimal(family: str) -> None:
             assert {problem.table.states[s] for s in full.states} == {
                 None if state == "absent" else int(state) for state in why.states
             }, told(problem)
-    assert found > 30
+    assert found > effort(30)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -106,7 +107,7 @@ def test_a_core_without_a_past_is_true_and_minimal(family: str) -> None:
         assert not any(brute_force(core, state) for state in states), told(problem)
         for op in cut.ops:
             assert any(brute_force(core.relaxed([op]), state) for state in states), told(problem)
-    assert found > 10
+    assert found > effort(10)
 
 
 def reachable(problem: Problem) -> set[Any]:
@@ -245,7 +246,7 @@ def test_fuzz_notices_a_weakened_search(weakened: type[JustInTime]) -> None:
     assert any(
         (_answer(weakened, problem) == Verdict.VALID) != brute_force(problem)
         for family in ("lived", "cas-register", "unique-values")
-        for problem in problems(family, seed=4, count=5_000)
+        for problem in problems(family, seed=4, count=5_000, least=5_000)
     )
 
 
@@ -255,7 +256,7 @@ def _answer(search: type[JustInTime], problem: Problem) -> Verdict:
 
 def test_fuzz_notices_weakened_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     def noticed() -> bool:
-        for problem in problems("unique-values", seed=5, count=6_000):
+        for problem in problems("unique-values", seed=5, count=6_000, least=3_000):
             try:
                 outcome = registers.unique_register(problem)
             except IndexError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from effort import effort
 from fuzz import middle
 from fuzz.middle import FAMILIES, fuzz
 
@@ -17,8 +17,6 @@ from checkers.linearizability.outcome import Outcome
 from results.history import Call
 from results.verdict import Verdict
 
-EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
-
 QUICK = ("cas-register", "unique cas-register", "unique register", "unique kv", "mutex")
 LONG = {"fifo-queue": 8, "unique fifo-queue": 8, "unordered-queue": 8, "stack": 15}
 """So many histories of these are enough to have valid and invalid ones among them; the night has 60."""
@@ -26,9 +24,9 @@ LONG = {"fifo-queue": 8, "unique fifo-queue": 8, "unordered-queue": 8, "stack": 
 
 @pytest.mark.parametrize("family", QUICK)
 def test_all_ways_agree(family: str) -> None:
-    tally = fuzz(family, 8 * EFFORT, seed=1, plain_every=4)
+    tally = fuzz(family, effort(8), seed=1, plain_every=4)
     assert not tally.wrong, tally.wrong[0]
-    assert tally.histories >= 8 * EFFORT
+    assert tally.histories >= effort(8)
 
 
 @pytest.mark.slow
@@ -38,7 +36,7 @@ def test_all_ways_agree(family: str) -> None:
     + [pytest.param(family, 60, marks=pytest.mark.nightly) for family in LONG],
 )
 def test_all_ways_agree_on_every_model(family: str, count: int) -> None:
-    tally = fuzz(family, count * EFFORT, seed=2, plain_every=10)
+    tally = fuzz(family, effort(count), seed=2, plain_every=10)
     assert not tally.wrong, tally.wrong[0]
     assert tally.valid
     assert tally.invalid

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from effort import effort
 from models_at_work import STARTED, WORK, brute_force, falsified, lived, model_of, told
 
 from checkers.linearizability import (
@@ -30,9 +30,6 @@ from results.history import Call, History
 from results.op import Op, OpType
 from results.record import RunRecord
 from results.verdict import Verdict
-
-EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
-"""Multiplies the number of histories, for nightly runs."""
 
 Event = tuple[int, OpType, str, Any]
 Step = tuple[str, Any, Any]
@@ -58,7 +55,7 @@ def test_every_model_is_tested() -> None:
 def test_the_checker_agrees_with_brute_force(name: str) -> None:
     """What a real object did is valid; with one answer falsified, brute force decides."""
     rng, seen = Random(f"{name}/1"), set()
-    for _ in range(200 * EFFORT):
+    for _ in range(effort(200)):
         calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)))
         model = model_of(name)
         if not any(call.outcome == "ok" for call in calls):
@@ -190,7 +187,7 @@ def explained_by_some_bag(calls: Sequence[Call]) -> bool:
 def test_a_bag_is_robbed_of_any_element() -> None:
     """Dequeues of unknown outcome may have taken any element, also where a drain shows all that is left."""
     rng, seen = Random("robbed"), set()
-    for _ in range(150 * EFFORT):
+    for _ in range(effort(150, 80)):
         for calls in (true := lived(rng, "unordered-queue", 0.4, 6), falsified(rng, "unordered-queue", true)):
             truth = explained_by_some_bag(calls)
             assert brute_force(calls, model_of("unordered-queue")) == truth, told(calls)
@@ -203,7 +200,7 @@ def test_a_model_that_begins_with_something_agrees_with_brute_force(family: str)
     """One by one, with its core: what a real object did from that start, and the same with one answer falsified."""
     make, work = STARTED[family]
     rng, seen, name = Random(f"{family}/start"), set(), family.split(maxsplit=1)[0]
-    for _ in range(60 * EFFORT):
+    for _ in range(effort(60, 45)):
         calls = lived(rng, name, rng.choice((0, 0.3, 0.6)), 8, work)
         if not any(call.outcome == "ok" for call in calls):
             continue

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from random import Random
 
 import pytest
+from effort import effort
 from fuzz.unique import MOST, RARE, UNIQUE, histories, model_of
 from models_at_work import brute_force, told
 
@@ -18,14 +18,13 @@ from results.history import History
 from results.op import Op
 from results.verdict import Verdict
 
-EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
-
 
 @pytest.mark.parametrize("family", [family for family in UNIQUE if family != "set"])
 def test_a_monitor_agrees_with_brute_force(family: str) -> None:
     rng, model = Random(f"monitors/{family}"), model_of(family)
     decided = {Verdict.VALID: 0, Verdict.INVALID: 0, None: 0}
-    for _ in range(250 * EFFORT):
+    tried = effort(250, 250)
+    for _ in range(tried):
         for calls in histories(family, rng):
             problem = encode(calls, model)
             outcome = monitor(problem)
@@ -47,8 +46,8 @@ def test_a_monitor_agrees_with_brute_force(family: str) -> None:
             # A monitor may be at a loss about a part of the history; it is never too early.
             found = JustInTime(problem, Meter(10**6, 10**9)).run()
             assert outcome.position == -1 or found.position <= outcome.position, told(calls)
-    assert min(decided[Verdict.VALID], decided[Verdict.INVALID]) > (10 if family in RARE else 25) * EFFORT
-    assert (decided[None] > 100 * EFFORT) == (family in RARE), "it hardly ever applies, or applies too often"
+    assert min(decided[Verdict.VALID], decided[Verdict.INVALID]) > (10 if family in RARE else 25) * tried // 250
+    assert (decided[None] > 100 * tried // 250) == (family in RARE), "it hardly ever applies, or applies too often"
 
 
 def test_a_register_of_unknown_start_is_one_that_starts_with_something() -> None:
@@ -56,7 +55,7 @@ def test_a_register_of_unknown_start_is_one_that_starts_with_something() -> None
     rng, start = Random("any start"), {"v": 3}
     work = replace(UNIQUE["cas-register"][1], make=lambda: dict(start))
     seen: set[tuple[bool, bool]] = set()
-    for _ in range(300 * EFFORT):
+    for _ in range(effort(300, 120)):
         for calls in histories("cas-register", rng, work):
             some = any(brute_force(calls, CasRegister(value)) for value in (None, *range(1, MOST + 1), "another"))
             problem = encode(calls, CasRegister(ANYTHING))

@@ -17,7 +17,7 @@ from infra.machines.keys import new_key_pair
 from results.cache import cache_dir
 from results.verdict import Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 USAGE, FAILURE = 64, Verdict.HARNESS_FAILURE.exit_code
 NOBODY = 65534

@@ -84,7 +84,10 @@ def test_ctrl_c_before_there_is_anything_to_judge(tmp_path: Path) -> None:
     assert left_of(facts, processes) == []
 
 
-@pytest.mark.parametrize(("cluster", "fault"), [("docker", "hammer-time"), ("local", "partition-halves")])
+@pytest.mark.parametrize(
+    ("cluster", "fault"),
+    [("docker", "hammer-time"), pytest.param("local", "partition-halves", marks=pytest.mark.nightly)],
+)
 def test_kill_9_in_mid_fault_leaves_nothing_but_a_history(cluster: str, fault: str, tmp_path: Path) -> None:
     with going("--cluster", cluster, "--nemesis", fault, *LONG, store=tmp_path / "store") as started:
         started.strike(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster.real_runs import Run, run
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 ROWS = ("kill-at-answer-1013", "lost-answer-1013")
 

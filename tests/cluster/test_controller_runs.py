@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster.real_runs import is_inject, run
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 
 def test_jraft_controllers_keep_what_they_acknowledged(tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ def test_options_reach_every_server(planted_run: Run) -> None:
     assert Plan.read(planted_run.dir.plan).server.jvm_options == ("-Xmx170m", "-XX:+PrintCommandLineFlags")
 
 
+@pytest.mark.nightly
 def test_reads_that_are_stale_by_design_are_found(tmp_path: Path) -> None:
     """The leader sits in the minority half: until it gives up, and after, its clients read what is past."""
     times = ("--time-limit", "12", "--interval", "20", "--duration", "6", "--target", "leader", "--seed", "5")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cluster.real_runs import run
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 SMALL = ("--workload", "gray", "--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--seed", "1")
 LEAVES = ("--tasks", "2s off m1", "--tasks", "3s off m0", "--member-crash-every", "0", "--time-limit", "12")

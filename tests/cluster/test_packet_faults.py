@@ -42,7 +42,7 @@ from nemesis.packets import (
 )
 from nemesis.partition import Cut
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 NODES = ["n1", "n2", "n3"]
 VIEW = ClusterView.assumed(NODES, "n1")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cluster.real_runs import Run, harness, is_inject, run
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 OURS = {"minority-grant", "locked-twice", "consumed-out-of-order", "never-sent", "malformed-history", "unhealed-fault"}
 """No fault of these runs, and no defect on record, makes a server do that: something of ours would have lied."""

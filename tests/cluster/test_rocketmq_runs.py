@@ -18,7 +18,7 @@ from results.observations import read_observations
 pytestmark = pytest.mark.cluster
 
 NODES = {"n1", "n2", "n3", "n4", "n5"}
-SHORT = ("--time-limit", "20", "--interval", "6", "--duration", "5", "--rate", "200", "--seed", "1")
+SHORT = ("--time-limit", "14", "--interval", "6", "--duration", "5", "--rate", "200", "--seed", "1")
 OURS = {"aborted-read", "never-sent", "malformed-history", "unhealed-fault"}
 """No fault of these runs, and no defect on record, makes a server do that: something of ours would have lied."""
 

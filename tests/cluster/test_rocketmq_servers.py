@@ -82,10 +82,11 @@ def test_controller(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("topology", "count", "roles"),
     [
-        (
+        pytest.param(
             ControllerTopology(ServerSettings(kinds=["proxy"]), ControllerOptions("jraft-embedded", brokers=2)),
             3,
             (1, 2),
+            marks=pytest.mark.nightly,
         ),
         (DledgerCommitlogTopology(ServerSettings()), 3, (1, 2)),
         pytest.param(MasterSlaveTopology(ServerSettings()), 3, (2, 1), marks=pytest.mark.nightly),

@@ -28,6 +28,7 @@ options = "--cluster local --nodes 3"
 """
 
 
+@pytest.mark.nightly
 def test_a_night_of_two_cells(tmp_path: Path) -> None:
     before = set(kept.all_kept())
     path = tmp_path / "matrix.toml"

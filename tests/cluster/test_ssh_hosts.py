@@ -29,7 +29,7 @@ from results.cache import cache_dir
 from results.sealed import read_sealed
 from results.verdict import Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 USAGE, FAILURE = 64, Verdict.HARNESS_FAILURE.exit_code
 AUTHORIZED = "/root/.ssh/authorized_keys"

@@ -16,7 +16,7 @@ from cluster.real_runs import Going, going, harness, left_of, nodes_of, until
 from infra.machines.ownership import Owner
 from results.verdict import Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 nightly = pytest.mark.nightly
 
 GONE_S = 20.0

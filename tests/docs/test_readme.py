@@ -41,12 +41,6 @@ def prose(page: str) -> str:
     return _FENCED.sub("", page)
 
 
-def all_commands() -> list[tuple[str, list[str]]]:
-    return [
-        (name, argv) for name, page in zip(IDS, PAGES, strict=True) for argv in commands(page.read_text(), "harness")
-    ]
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory outside of the checkout, in which a reader has made a run, and written a matrix."""
@@ -63,30 +57,48 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("page", "argv"), all_commands(), ids=lambda value: str(value)[:60])
-def test_a_command_can_be_typed(
-    page: str, argv: list[str], capsys: pytest.CaptureFixture[str], elsewhere: Path
-) -> None:
-    """Outside of the checkout, too. What can be tried without doing it is tried; the rest is parsed."""
+_TRIED: set[tuple[str, ...]] = set()
+"""Commands that stand on several pages are tried once."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_commands_can_be_typed(page: Path, capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    """Outside of the checkout, too. What can be tried without an effect is tried; the rest is parsed."""
+    for argv in commands(page.read_text(), "harness"):
+        if tuple(argv) not in _TRIED:
+            _TRIED.add(tuple(argv))
+            type_in(argv, capsys, elsewhere)
+
+
+def type_in(argv: list[str], capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     name, *options = argv
     if "--server-jars" in options:  # the reader has built it
         jars = Path(options[options.index("--server-jars") + 1])
-        jars.mkdir(parents=True)
+        jars.mkdir(parents=True, exist_ok=True)
         (jars / "rocketmq-broker.jar").touch()
     command = cli.commands[name]
     if not options or "--help" in options or "partition-halfs" in options:
         return  # a command's bare name in running text, a help text, the tutorial's typing error
-    # (With its group: click keeps the help option that a command was first used with, and only the group's has -h.)
-    command.make_context(name, list(options), parent=cli.make_context("harness", [name]))
-    dry = {"run", "nightly", "clean"}
-    if name in dry and not any(word in _OWN or word in _PLACES for word in options):
+    if name in ("run", "nightly", "clean") and not any(word in _OWN or word in _PLACES for word in options):
         tried = [name, *dict.fromkeys(["--dry-run", *options])] if name != "run" else [name, "--dry-run", *options]
         code = guarded(lambda: cli.main(tried, prog_name="harness", standalone_mode=False))
-        assert code == 0, capsys.readouterr().err
+        assert code == 0, (argv, capsys.readouterr().err)
+    else:
+        # (With its group: click keeps the help option that a command was first used with, and only the group's has -h.)
+        command.make_context(name, list(options), parent=cli.make_context("harness", [name]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_modules_that_are_run_are_there(page: Path) -> None:
+def test_a_page_names_what_exists(page: Path) -> None:
+    """Modules, links, make targets; and no path of a machine."""
+    modules_exist(page)
+    links_lead_somewhere(page)
+    make_targets_exist(page)
+    for path in re.findall(r"(?<![\w.])/(?:home|root|work|tmp|Users)/\S+", page.read_text()):
+        pytest.fail(f"{page.name} names {path}")
+
+
+def modules_exist(page: Path) -> None:
     """`python -m NAME` in a box, or in running text."""
     for module in re.findall(r"python3? -m ([a-z_.]+)", page.read_text()):
         assert module in ("venv", "pytest") or find_spec(module) is not None, f"{page.name}: python -m {module}"
@@ -99,8 +111,7 @@ def test_a_wrong_command_would_be_noticed() -> None:
         cli.commands["run"].make_context("run", found[0][1:])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_links_lead_somewhere(page: Path) -> None:
+def links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text())):
         if re.match(r"[a-z]+:", target):
             continue
@@ -117,18 +128,11 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_make_targets_exist(page: Path) -> None:
+def make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for argv in commands(page.read_text(), "make"):
         named = {word for word in argv if "=" not in word}
         assert named <= targets, f"{page.name}: make {' '.join(argv)}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_no_machine_is_named(page: Path) -> None:
-    for path in re.findall(r"(?<![\w.])/(?:home|root|work|tmp|Users)/\S+", page.read_text()):
-        pytest.fail(f"{page.name} names {path}")
 
 
 def test_pictures_are_shown_and_small() -> None:
@@ -260,9 +264,9 @@ def test_every_registered_name_has_the_words_that_would_deny_it() -> None:
         assert any(name == word or name.startswith(f"{word}-") for word in DENIED), name
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))])
-def test_no_limit_denies_what_there_is(page: str) -> None:
-    assert denials((ROOT / page).read_text()) == []
+def test_no_limit_denies_what_exists() -> None:
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        assert denials(page.read_text()) == [], page.name
 
 
 def test_a_limit_that_denies_what_there_is_is_noticed() -> None:

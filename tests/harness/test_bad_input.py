@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from effort import effort
 from fuzz.bad_cases import case
 from fuzz.bad_common import Case
 from fuzz.bad_input import End, failures, wrong
 
-EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
-
 
 @pytest.mark.parametrize("share", range(5))
 def test_bad_input_ends_well(share: int) -> None:
-    numbers = range(share * 30 * EFFORT, (share + 1) * 30 * EFFORT)
+    numbers = range(share * effort(30), (share + 1) * effort(30))
     bad = [f"--seed 7 --only {n} ({one.name}): {text}" for n, one, _, text in failures(7, numbers) if text]
     assert not bad, "\n".join(bad)
 
@@ -22,7 +19,7 @@ def test_bad_input_ends_well(share: int) -> None:
 @pytest.mark.parametrize("share", range(2))
 def test_bad_series_end_well(share: int) -> None:
     """The same for nights, series, findings files, mends, strikes, packages of others, the action and odd ops."""
-    numbers = range(share * 30 * EFFORT, (share + 1) * 30 * EFFORT)
+    numbers = range(share * effort(30), (share + 1) * effort(30))
     found = failures(7, numbers, series=True)
     bad = [f"--series --seed 7 --only {n} ({one.name}): {text}" for n, one, _, text in found if text]
     assert not bad, "\n".join(bad)

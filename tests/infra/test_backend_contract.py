@@ -26,7 +26,7 @@ from infra.machines.backends.ssh import PROGRAMS, SshBackend, SshOptions
 from infra.machines.primitives.network import drop_packets, dropped, own_tables, send_probe
 from infra.machines.primitives.process import kill_process, process_state, stop_process
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 BACKENDS = ("local", "docker", "ssh")
 NODES = 3

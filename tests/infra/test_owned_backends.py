@@ -26,6 +26,7 @@ from infra.machines.janitor import make_backend
 from infra.machines.network import POOL
 from infra.machines.ownership import slug
 
+pytestmark = pytest.mark.nodes
 cluster = pytest.mark.cluster
 both = pytest.mark.parametrize("backend", [DockerBackend(), LocalBackend()], ids=lambda b: b.name)
 

@@ -19,7 +19,7 @@ from infra.machines.primitives import volume
 from infra.machines.primitives.volume import Volume
 from infra.machines.scripts.throttle import V1, Controller
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 DATA = "/var/lib/harness/data"
 BACKENDS = [DockerBackend(), LocalBackend()]

@@ -17,6 +17,7 @@ from infra.machines.backends.ssh_folders import MARKER, ROOTS
 from infra.machines.keys import new_key_pair
 
 NO_JAVA = {name: package for name, package in PROGRAMS.items() if name != "java"}
+pytestmark = pytest.mark.nodes
 cluster = pytest.mark.cluster
 """For tests that claim a host: that needs root, and file systems of the host's own."""
 

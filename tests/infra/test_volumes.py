@@ -22,7 +22,7 @@ from infra.machines.backends.owned import images_folder
 from infra.machines.primitives import volume
 from infra.machines.primitives.volume import Volume
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 DATA = "/var/lib/harness/data"
 OLD = f"{DATA}/broker/store/old"

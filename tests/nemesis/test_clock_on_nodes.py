@@ -22,7 +22,7 @@ from nemesis.clock import ClockDrift, ClockStep, ClockStrobe, DriftOptions, Step
 from nemesis.patience import eventually
 from nemesis.process import Kill
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 TICKER = Path(__file__).with_name("Ticker.java")
 SLEEPER = "import select\nwhile True: select.select([], [], [], 1)"

@@ -18,7 +18,7 @@ from infra.machines.primitives import frames
 from infra.systems.api import Deployment, ServersRun
 from nemesis.frames import AtFrame, FrameFault, FrameOptions
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 PORT = 9878
 VIEW = ClusterView(["n1", "n2"], {"n1": ("broker",), "n2": ("controller",)}, {"n1": "broker"}, {"a": ["n1"]})

@@ -30,7 +30,7 @@ from nemesis.rolling import Rolling, RollingRestart, RollingUpgrade
 from results.op import NEMESIS, Op
 from results.strikes import Strike
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 STORES = Path(__file__).parent.parent / "data" / "rocketmq" / "stores-5.5.0.zip"
 NODES = ["n1", "n2", "n3"]

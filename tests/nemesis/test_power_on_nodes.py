@@ -21,7 +21,7 @@ from nemesis.patience import eventually
 from nemesis.power import PowerCut, PowerFailure
 from nemesis.slow_disk import DiskSlow, SlowOptions
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 NODES = ["n1", "n2", "n3"]
 VIEW = ClusterView(

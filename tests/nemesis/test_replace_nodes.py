@@ -22,7 +22,7 @@ from infra.systems.api import Deployment
 from nemesis.patience import eventually
 from nemesis.replace import ReplaceNode, ReplaceOptions
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 NODES = ["n1", "n2", "n3"]
 VIEW = ClusterView(

@@ -42,7 +42,7 @@ from nemesis.slowness import (
 from results.op import INVOKE, NEMESIS, Op
 from results.strikes import Strike
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 ROOT = Path(__file__).parents[2]
 

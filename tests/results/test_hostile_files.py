@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
+from effort import effort
 
 from results.formats import HistoryError, read_history, write_edn, write_jsonl
 from results.op import Op
 from results.sealed import seal
-
-EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
 
 OPS = [
     Op(0, 10, 0, "invoke", "write", "k", {"a": [1, "ü", None]}),
@@ -74,7 +72,7 @@ def told(path: Path, data: bytes) -> str | None:
 def test_a_file_cut_anywhere(name: str, tmp_path: Path) -> None:
     data = MAKERS[name](tmp_path)
     assert told(tmp_path / "file", data) is None
-    step = max(1, len(data) // (150 * EFFORT))
+    step = max(1, len(data) // (effort(150)))
     cut = [told(tmp_path / "file", data[:end]) for end in range(0, len(data), step)]
     assert any(cut)
 
@@ -88,7 +86,7 @@ def test_a_file_with_changed_bytes(name: str, tmp_path: Path) -> None:
 
 def _changed(data: bytes, rng: Random) -> Iterator[bytearray]:
     """One to three bytes are others, are gone, or are there twice."""
-    for _ in range(100 * EFFORT):
+    for _ in range(effort(100)):
         changed = bytearray(data)
         for _ in range(rng.randint(1, 3)):
             at = rng.randrange(len(changed))

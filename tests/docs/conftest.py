@@ -1,0 +1,15 @@
+"""The checks of the pages belong to `make lint`: their marker is `docs`, unless they need more than this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+_MORE = {"cluster", "slow", "nightly"}
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    for item in items:
+        if "docs" in item.path.parts and not any(marker.name in _MORE for marker in item.iter_markers()):
+            item.add_marker(pytest.mark.docs)
