@@ -10,18 +10,20 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from checkers.api import Checker
-from harness.cluster_view import ClusterView
-from harness.generator import Generator
-from harness.plan.plan import Plan
-from infra.machines.api import Lease, Node
 from infra.options import NoOptions, dump
-from infra.systems.api import Deployment
-from results.deployment import DeploymentRecord
-from results.op import Op, OpType
 from results.strikes import Effect, EffectKind
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
+    from harness.cluster_view import ClusterView
+    from harness.generator import Generator
+    from harness.plan.plan import Plan
+    from infra.machines.api import Lease, Node
+    from infra.systems.api import Deployment
+    from results.deployment import DeploymentRecord
+    from results.op import Op, OpType
 
 
 @dataclass(frozen=True, slots=True)

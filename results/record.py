@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.machine import MachineSample
+
+BEGUN: Final = "begun"
+COMPLETE: Final = "complete"
+"""The fact `phases` of an environment: how far the phases of the run came. Runs of earlier versions lack it."""
+
+NODES_GONE: Final = "nodes_gone"
+"""The fact of an environment with the reason why no node was left."""
 
 
 @dataclass(frozen=True, slots=True)

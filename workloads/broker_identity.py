@@ -13,11 +13,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.identity import BrokerIdentity
 from harness.api import Client, Completion, Phase, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -35,6 +33,9 @@ from workloads.crash_table import Step, rows
 from workloads.members import CONTROLLER, Members
 from workloads.messages import MessageWorkload
 from workloads.trials import ASKS, Trial, Trials
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 HEARTBEAT_MS: Final = 12000
 """A registered broker without a master sends heartbeats only together with its request to become one, every 5 s. If the
@@ -175,6 +176,8 @@ class BrokerIdentityWorkload(MessageWorkload):
         return {**super().server_settings(), "broker.controllerHeartBeatTimeoutMills": str(HEARTBEAT_MS)}
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.identity import BrokerIdentity
+
         wanted = [row.name for row in self.rows for _ in range(self.options.repeat)]
         return [
             BrokerIdentity(wanted, self.options.runs_within),

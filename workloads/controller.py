@@ -17,15 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.controllers import Controllers
-from checkers.faults import Faults
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
 from harness.api import Client, Phase, RunContext, Workload
 from harness.generator import Generator, Invocation
 from harness.run.phases import AnotherLeads
@@ -34,6 +28,9 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.controller_client import ControllerOps
 from workloads.fake_brokers import FakeBrokers
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
@@ -123,6 +120,12 @@ class ControllerWorkload(Workload):
         }
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.availability import Availability
+        from checkers.controllers import Controllers
+        from checkers.faults import Faults
+        from checkers.server_deaths import ServersDied
+        from checkers.stats import Stats
+
         electors = {kind: nodes for kind, nodes in deployment.quorums.items() if kind != BROKER}
         return [
             Controllers(),

@@ -13,11 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.delays import Delays
 from harness.api import Client, Completion, RunContext
 from harness.generator import PENDING, Generator, Invocation, Step
 from harness.generator.context import Context
@@ -29,6 +27,9 @@ from workloads.brokers import BrokerClient
 from workloads.messages import MessageWorkload, read_rounds, reader_count
 from workloads.places import queue_of
 from workloads.reading import Polls
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 POLL_SHARE: Final = 1 / 2
 """The share of all ops: polls measure lateness, so each queue of each node is polled several times a second."""
@@ -161,6 +162,8 @@ class DelayWorkload(MessageWorkload):
         return {**super().server_settings(), **recall}
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.delays import Delays
+
         every = deployment.traits.offsets_copied_s or 10.0
         return [
             Delays(self.options.late_after, every + max(5.0, every / 4)),

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from checkers.log.storage import FILE
 from harness.api import RunContext
 from infra.machines.api import InfraError
 from infra.systems.api import Server
@@ -43,6 +42,8 @@ def read_all(context: RunContext, summary: Summarize, folder: Path, most: int | 
 
     Raises InfraError for the first store that cannot be read, or is larger.
     """
+    from checkers.log.storage import FILE
+
     servers = [server for server in context.deployment.servers() if server.group is not None]
 
     def one(server: Server) -> None:

@@ -12,12 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
-from checkers.log.storage import GroundTruth
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator
 from infra.options import option
@@ -26,6 +23,9 @@ from results.op import Op
 from workloads.brokers import BrokerClient
 from workloads.messages import POLL_SHARE, MessageWorkload, read_rounds, reader_count
 from workloads.reading import Polls
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class LogWorkload(MessageWorkload):
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+
         chosen: list[Checker] = [LogAnomalies(), LogLinearizable()]
         if identified:
             chosen.append(MessageIds())
@@ -74,6 +76,9 @@ class LogWorkload(MessageWorkload):
         return chosen
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+        from checkers.log.storage import GroundTruth
+
         return [
             LogAnomalies(),
             LogLinearizable(),

@@ -11,16 +11,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.faults import Faults
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
-from checkers.sync_state import SyncState
-from checkers.topics import KnownTopics
 from harness.api import RunContext, Workload
 from harness.generator import Generator, Invocation
 from harness.parts.resolve import make_client
@@ -33,6 +26,9 @@ from workloads.ground_truth import UNASKED, read_all, summarizer
 from workloads.masters import Masters
 from workloads.places import TopicLayout, make, topic_layout
 from workloads.reading import ReadToEnd, Remake
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 C = TypeVar("C", bound=BrokerClient)
 
@@ -85,6 +81,13 @@ class MessageWorkload(Workload):
         """Kinds of ops. A run proves nothing unless at least one op of each kind succeeds."""
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.availability import Availability
+        from checkers.faults import Faults
+        from checkers.server_deaths import ServersDied
+        from checkers.stats import Stats
+        from checkers.sync_state import SyncState
+        from checkers.topics import KnownTopics
+
         limit = self.plan.recovery_limit_s
         return [
             *self.judged(deployment),

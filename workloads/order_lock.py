@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.locks import LEASE_S, Locks
 from harness.api import Client, Completion, RunContext
 from harness.generator import PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context, members
@@ -30,6 +28,9 @@ from results.op import INVOKE, OK, Op
 from workloads.messages import MessageWorkload
 from workloads.places import queue_of
 from workloads.queue import QueueOps
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 RIVALS: Final = 3
 """The smallest number of clients that compete for each queue, if so many exist."""
@@ -187,6 +188,8 @@ class OrderLockWorkload(MessageWorkload):
         return gen.clients([Invocation("committed", queue.key, None, extra) for queue in self.places.queues])
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.locks import Locks
+
         return [
             Locks(self.options.renews_within, lease_s(self.plan.server.jvm_options)),
         ]
@@ -202,6 +205,8 @@ class OrderLockWorkload(MessageWorkload):
 
 def lease_s(jvm_options: Sequence[str]) -> float:
     """The time (s) for which brokers keep a lock without a renewal: 60 s, or the value (ms) of the last JVM option."""
+    from checkers.locks import LEASE_S
+
     told = [option.removeprefix(_LEASE) for option in jvm_options if option.startswith(_LEASE)]
     return int(told[-1]) / 1000 if told and told[-1].isdecimal() else LEASE_S
 

@@ -14,11 +14,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.preonline import Preonline
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -33,6 +31,9 @@ from workloads.messages import MessageWorkload
 from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 COMMIT_SHARE: Final = 0.1
 SEND_SHARE: Final = 0.05
@@ -148,6 +149,8 @@ class PreonlineWorkload(MessageWorkload):
         return gen.clients(self._questions())
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.preonline import Preonline
+
         every = deployment.traits.offsets_copied_s or 60.0
         return [
             Preonline(self.options.online_within, every + max(5.0, every / 4)),

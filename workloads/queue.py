@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.queue import Deliveries, Leases, Offsets
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator
 from harness.plan.plan import Plan, PlanError
@@ -28,6 +26,9 @@ from workloads.log import LogOptions, LogWorkload
 from workloads.messages import reader_count
 from workloads.places import Queue, queue_of
 from workloads.popping import INVISIBLE_MS, PopDrain, Poppers
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 CONSUMER_SHARE: Final = 1 / 11
 """Of all ops: 1,000 sends and 100 of consumers a second."""
@@ -120,6 +121,8 @@ class QueueWorkload(LogWorkload):
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        from checkers.queue import Deliveries, Leases, Offsets
+
         chosen = [*(super().judges(fs, identified) or ()), Deliveries()]
         if fs & {"commit", "committed"}:
             chosen.append(Offsets())
@@ -128,6 +131,8 @@ class QueueWorkload(LogWorkload):
         return chosen
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.queue import Deliveries, Leases, Offsets
+
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         group = Leases(copied_within_s=within) if self.pops else Offsets(within)

@@ -16,12 +16,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.quorum import QuorumAck
-from checkers.quorum.rules import SETTINGS
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -38,6 +35,9 @@ from workloads.brokers import BrokerClient, shown_id
 from workloads.log import LogOptions, LogWorkload
 from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import queue_of
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 PROBE_SHARE: Final = 0.06
 QUESTION_SHARE: Final = 0.24
@@ -150,6 +150,8 @@ class QuorumAckWorkload(LogWorkload):
         return None
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.quorum import QuorumAck
+
         options = self.options
         judge = QuorumAck(options.detected_within, options.returns_within)
         return [judge, *super().judged(deployment)]
@@ -250,6 +252,8 @@ class QuorumAckOps(BrokerClient):
         return Completion("ok", value | {"behind": behind}, extra={"node": node})
 
     async def _settings(self, node: str) -> Completion:
+        from checkers.quorum.rules import SETTINGS
+
         try:
             async with BrokerAdmin(*self.places.endpoints[node], deadline_s=ASK_S) as broker:
                 found = await broker.config()

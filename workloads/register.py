@@ -13,19 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.convergence import Convergence
-from checkers.dledger import DledgerInvariants
-from checkers.faults import Faults
-from checkers.linearizability import Linearizable
-from checkers.linearizability.models.registers import CasRegister
-from checkers.replication import Replication
-from checkers.server_logs import ServerLogs
-from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext, Workload
 from harness.generator import Generator, Invocation
 from infra.options import option
@@ -34,6 +24,9 @@ from infra.systems.dledger.entries import summarize_entries
 from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.ground_truth import UNASKED, read_all
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 _ACTIVE_KEYS = 5
 """Keys under load at one time: enough contention on each for the checker to have something to find."""
@@ -89,6 +82,16 @@ class RegisterWorkload(Workload):
         return gen.phases(gen.clients(quorum), gen.clients(local))
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.availability import Availability
+        from checkers.convergence import Convergence
+        from checkers.dledger import DledgerInvariants
+        from checkers.faults import Faults
+        from checkers.linearizability import Linearizable
+        from checkers.linearizability.models.registers import CasRegister
+        from checkers.replication import Replication
+        from checkers.server_logs import ServerLogs
+        from checkers.stats import Stats
+
         nodes = list(deployment.nodes)
         return [
             Availability(nodes, self.plan.recovery_limit_s, self.acknowledges),

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.routes import Routes
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -26,6 +24,9 @@ from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion
 from workloads.messages import MessageWorkload, reader_count
 from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import queue_of
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 SEND_SHARE: Final = 0.1
 READ_SHARE: Final = 0.3
@@ -100,6 +101,8 @@ class RouteWorkload(MessageWorkload):
         return gen.clients(self._questions())
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.routes import Routes
+
         return [
             Routes(self.options.detected_within, self.options.registers_within),
         ]

@@ -13,11 +13,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.transactions import Transactions
 from harness.api import Client, Completion, RunContext
 from harness.generator import PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context
@@ -33,6 +31,9 @@ from workloads.brokers import BODY_SIZE, BrokerClient, sent_completion, shown_id
 from workloads.messages import PHASE, MessageWorkload, read_rounds, reader_count
 from workloads.places import queue_of
 from workloads.reading import Polls
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 POLL_SHARE: Final = 1 / 3
 """The share of all ops."""
@@ -198,6 +199,8 @@ class TransactionWorkload(MessageWorkload):
         }
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.transactions import Transactions
+
         return [
             Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.options.late_after),
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from checkers.api import Checker, judge
 from checkers.applying import Applying
@@ -26,17 +25,11 @@ from results.evidence import describe as describe_changes
 from results.formats.detect import is_packed
 from results.junit import write_junit
 from results.reading import bounded, exists, memory_limit
-from results.record import RunRecord
+from results.record import BEGUN, NODES_GONE, RunRecord
 from results.report import write_report
 from results.store import RunDir
 from results.verdict import CheckResult, Judgement, Verdict
 from results.verdict_file import read_verdict, write_verdict
-
-BEGUN: Final = "begun"
-COMPLETE: Final = "complete"
-NODES_GONE: Final = "nodes_gone"
-"""The fact of the environment with the reason why no node was left."""
-"""What the environment says of a run's phases (`phases`); runs of earlier versions say nothing."""
 
 
 def judge_run(record: RunRecord, workload: Workload) -> Judgement:

@@ -7,6 +7,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
+
+from harness import terminal
+from harness.boundary import FAILURE, end
 from harness.parts import registry
 from infra.machines.api import Backend, Leftover
 from infra.machines.cpu_share import remove_group
@@ -14,6 +18,20 @@ from infra.machines.network import POOL, open_pool
 from results.errors import ExpectedError
 
 _NEEDED_GIB = 4
+
+
+@click.command()
+def doctor() -> None:
+    """Show what this machine can do, what it cannot, and the remedy."""
+    end(0 if examine(terminal.say) else FAILURE)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
+@click.option("--kept", "kept_too", is_flag=True, help="Also remove kept clusters (run --keep) that are not in use.")
+def clean(dry_run: bool, kept_too: bool) -> None:
+    """Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results."""
+    end(0 if clean_up(terminal.say, dry_run, kept_too) else FAILURE)
 
 
 def examine(say: Callable[[str], None]) -> bool:

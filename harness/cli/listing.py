@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from harness import terminal
+from harness.cli.rows import Tables, kept_rows
 from harness.parts import registry
+from harness.plan.defaults import DEFAULTS
 from harness.plan.plan import PlanError
 from infra.options import suggest
 from infra.systems.api import TOPOLOGIES
-from infra.systems.mends.catalog import mends
 
 _VERSIONS = "versions"
 _MENDS = "mends"
@@ -28,26 +29,43 @@ def list_(what: str | None) -> None:
     harness list nemeses
     harness list pause-slaves-kill-master
     """
-    kinds = {family.plural: family for family in registry.FAMILIES}
-    if what is not None and what not in (*kinds, _VERSIONS, _MENDS):
+    kinds = [family.plural for family in registry.FAMILIES] + [_VERSIONS, _MENDS]
+    if what is not None and what not in kinds:
         _describe(what)
         return
-    for plural, family in kinds.items():
-        if what in (None, plural):
-            _table(plural, _rows(family))
-    if what in (None, _VERSIONS):
-        _table(_VERSIONS, _versions())
-    if what in (None, _MENDS):
-        _table(_MENDS, {str(mend.id): f"{mend.reason}  [{', '.join(mend.versions)}]" for mend in mends()})
+    clusters = registry.FAMILY[registry.CLUSTERS]
+    rows = {} if what == clusters.plural else kept_rows((*registry.FAMILY, DEFAULTS), _all_rows)
+    for kind in kinds:
+        if what in (None, kind):
+            _table(kind, _machines() if kind == clusters.plural else rows[kind])
+
+
+def _all_rows() -> tuple[Tables, bool]:
+    """The rows of all kinds but clusters, which depend on this machine. False if a plug-in cannot be loaded."""
+    from infra.systems.mends.catalog import mends
+
+    found: dict[str, Mapping[str, str]] = {}
+    complete = True
+    for family in registry.FAMILIES:
+        if family.group != registry.CLUSTERS:
+            found[family.plural] = _rows(family)
+            complete = complete and set(registry.names(family.group)) <= set(found[family.plural])
+    mended = {str(mend.id): f"{mend.reason}  [{', '.join(mend.versions)}]" for mend in mends()}
+    return {**found, _VERSIONS: _versions(), _MENDS: mended}, complete
+
+
+def _machines() -> dict[str, str]:
+    """A row for each backend, with what it can do on this machine."""
+    found = {}
+    for name, owner in registry.loadable(registry.CLUSTERS).items():
+        can = registry.probe(owner())
+        found[name] = "available: " + can.reason if can.ok else "not here: " + registry.describe(can)
+    return found
 
 
 def _rows(family: registry.Family) -> dict[str, str]:
     rows = {}
     for name, found in registry.loadable(family.group).items():
-        if family.group == registry.CLUSTERS:
-            can = registry.probe(found())
-            rows[name] = "available: " + can.reason if can.ok else "not here: " + registry.describe(can)
-            continue
         rows[name] = found.summary if found.name == name else f"another name of {found.name}"
         if profiles := getattr(found, "profiles", ()):
             rows[name] += f"  [profiles: {', '.join(profiles)}]"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from harness import terminal
 from harness.api import ClientProtocol, Fault, Workload
 from harness.plan.plan import CLUSTER_KEYS, PLAN_KEYS, SERVER_KEYS, STRIKE_KEYS, Plan, PlanError
+from harness.plan.points import points
 from harness.signals import Stopped
 from infra.machines.api import Backend, Capability
 from infra.options import NoOptions, OptionError, OptionSpec, parse, specs, suggest
@@ -41,7 +41,7 @@ FAMILIES: Final = (
     Family(CLIENTS, "client", "clients", ClientProtocol),
     Family(CLUSTERS, "cluster", "clusters"),
 )
-_FAMILY: Final = {family.group: family for family in FAMILIES}
+FAMILY: Final = {family.group: family for family in FAMILIES}
 
 RUN_FLAGS: Final = frozenset(
     (
@@ -71,28 +71,19 @@ class PluginError(PlanError):
 
 def names(group: str) -> list[str]:
     """The names registered in an entry point group, sorted."""
-    return sorted({point.name for point in _points(group, tuple(sys.path))})
-
-
-@cache
-def _points(group: str, path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """The entry points of a group, cached: a search reads a file of each installed package (20 ms), and a matrix needs
-    thousands. path: `sys.path`.
-    """
-    return list(entry_points(group=group))
+    return sorted({point.name for point in points(group)})
 
 
 def find(group: str, name: str, also: Iterable[str] = ()) -> type[Any]:
     """The class of a plug-in. Raises PlanError if no plug-in has that name, and PluginError if it cannot be loaded, is
     not of its kind, or takes a name of the harness for an option.
     """
-    family = _FAMILY[group]
+    family = FAMILY[group]
     point = _point(family, name, also)
     return _loaded(family, point, point.load)
 
 
 def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[Any]:
-    what = f"the {family.word} {point.name!r} of the package {_package(point)}"
     try:
         found = load()
         options = [] if not isinstance(found, type) else list(specs(options_class(found)).values())
@@ -100,18 +91,22 @@ def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[
         raise
     except (Exception, SystemExit, KeyboardInterrupt) as problem:  # whatever its modules do when they are imported
         text = " ".join(str(problem).split())[:300]
-        raise PluginError(f"{what} cannot be loaded: {type(problem).__name__}: {text}") from problem
+        raise _unusable(family, point, f"cannot be loaded: {type(problem).__name__}: {text}") from problem
     if not isinstance(found, type) or (family.base is not None and not issubclass(found, family.base)):
         wanted = f"a subclass of {family.base.__module__}.{family.base.__name__}" if family.base else "a class"
-        raise PluginError(f"{what} is {found!r}; {wanted} is right")
+        raise _unusable(family, point, f"is {found!r}; {wanted} is right")
     if not isinstance(getattr(found, "name", None), str):
-        raise PluginError(f"{what} has no name; a class attribute `name` is right")
+        raise _unusable(family, point, "has no name; a class attribute `name` is right")
     for option in options:
         flag = option.flag.removeprefix("--")
-        taken = option.name in _TAKEN[family.group] or (flag in RUN_FLAGS and family.group != NEMESES)
-        if taken:
-            raise PluginError(f"{what} has an option {option.name!r}, and the harness has one of that name: rename it")
+        if option.name in _TAKEN[family.group] or (flag in RUN_FLAGS and family.group != NEMESES):
+            why = f"has an option {option.name!r}, and the harness has one of that name: rename it"
+            raise _unusable(family, point, why)
     return found
+
+
+def _unusable(family: Family, point: EntryPoint, why: str) -> PluginError:
+    return PluginError(f"the {family.word} {point.name!r} of the package {_package(point)} {why}")
 
 
 def _package(point: EntryPoint) -> str:
@@ -119,7 +114,7 @@ def _package(point: EntryPoint) -> str:
 
 
 def _point(family: Family, name: str, also: Iterable[str] = ()) -> EntryPoint:
-    found = [point for point in _points(family.group, tuple(sys.path)) if point.name == name]
+    found = [point for point in points(family.group) if point.name == name]
     if not found:
         known = [*names(family.group), *also]
         raise PlanError(f"no {family.word} {name!r}{suggest(name, known)}  (harness list {family.plural})")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Final
+
+from harness.plan.points import points
 
 DEFAULTS: Final = "harness.defaults"
 
 
-@cache
 def default(kind: str, group: str) -> str:
     """The name, in its group of plug-ins, of the default of this kind. Raises LookupError if none is installed."""
-    classes = {point.value for point in entry_points(group=DEFAULTS, name=kind)}
-    found = sorted(point.name for point in entry_points(group=group) if point.value in classes)
+    classes = {point.value for point in points(DEFAULTS) if point.name == kind}
+    found = sorted(point.name for point in points(group) if point.value in classes)
     if not found:
         raise LookupError(f"no default {kind} is installed: the entry points of {DEFAULTS} and {group} do not fit")
     return found[0]

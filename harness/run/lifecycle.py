@@ -20,9 +20,7 @@ from typing import Any, Final
 
 from harness import signals
 from harness.api import Fault, Workload
-from harness.check.judging import judge_run, with_evidence, write_results
 from harness.check.summary import Outcome
-from harness.findings.known import explain
 from harness.nemesis.effective import write_effective
 from harness.nemesis.runner import require_disposable
 from harness.nemesis.schedule import strikes
@@ -238,6 +236,10 @@ def _on_cluster(
         write_text(folder.deployment, to_text(deployment.record), "the deployment")
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
+        # Judges take a second to load, and no command that judges nothing should pay for it.
+        from harness.check.judging import judge_run, with_evidence, write_results
+        from harness.findings.known import explain
+
         lost: dict[str, str] = {}
         try:
             if not session.stopping and (parts.workload.stops_servers or session.disks_struck):

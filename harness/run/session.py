@@ -12,7 +12,6 @@ from typing import Final
 
 from harness import signals
 from harness.api import Completion, Fault, Phase, RunContext, Workload
-from harness.check.judging import BEGUN, COMPLETE, NODES_GONE
 from harness.generator import Generator
 from harness.nemesis import events
 from harness.nemesis.runner import Nemesis
@@ -30,6 +29,7 @@ from infra.systems.api import Deployment
 from results.journal import Journal
 from results.observations import ObservationLog
 from results.op import SERVER_DIED, Op
+from results.record import BEGUN, COMPLETE, NODES_GONE
 from results.store import RunDir
 from results.strikes import AT_DISKS, Strike
 

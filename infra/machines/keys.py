@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import paramiko
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+if TYPE_CHECKING:
+    import paramiko
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class KeyPair:
     @property
     def pkey(self) -> paramiko.PKey:
         """The pair for paramiko: a client key to log in with, or a host key to pin."""
+        import paramiko
+
         return paramiko.Ed25519Key.from_private_key(io.StringIO(self.private.decode("ascii")))
 
 
@@ -47,6 +49,9 @@ class ClusterKeys:
 
 def new_key_pair(comment: str = "rocketmq-harness") -> KeyPair:
     """A fresh ed25519 pair. `comment` ends the public line; it must be one word."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
     if not comment or any(c.isspace() for c in comment):
         raise ValueError(f"a key's comment is one word, not {comment!r}")
     key = Ed25519PrivateKey.generate()

@@ -17,7 +17,7 @@ from typing import Any
 
 import docker
 
-from infra.machines.backends.docker import RUN
+from infra.machines.backends.containers import RUN
 from infra.machines.ownership import Owner, digest, is_alive, slug
 from results.cache import cache_dir
 from results.journal import read_journal

@@ -21,7 +21,7 @@ from fuzz import at_once, kill_moments
 from loopback_sshd import Sshd
 
 from infra.machines.api import ClusterSpec
-from infra.machines.backends.docker import RUN
+from infra.machines.backends.containers import RUN
 from infra.machines.backends.ssh import PROGRAMS, SshBackend, SshOptions
 from infra.machines.ownership import slug
 from results.cache import cache_dir

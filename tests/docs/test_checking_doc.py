@@ -11,7 +11,7 @@ import pytest
 from checkers import linearizability as lin
 from checkers.linearizability.fast import FAST
 from checkers.linearizability.monitors import locks, logs, queues, registers, sets, strings
-from harness.cli.main import cli
+from harness.cli.main import command as command_of
 from results.history import History
 from results.op import Op
 from results.verdict import Verdict
@@ -39,7 +39,7 @@ def test_every_model_is_there_with_its_operations() -> None:
 def test_every_option_is_there() -> None:
     """Of the command, and no other."""
     text = set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows("The command"))))
-    assert text == {option for parameter in cli.commands["check"].params for option in parameter.opts if "--" in option}
+    assert text == {option for parameter in command_of("check").params for option in parameter.opts if "--" in option}
 
 
 def test_every_special_case_is_there() -> None:

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from harness.cli.main import cli, guarded
+from harness.cli.main import command as command_of
 from results.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def type_in(argv: list[str], capsys: pytest.CaptureFixture[str], elsewhere: Path
         jars = Path(options[options.index("--server-jars") + 1])
         jars.mkdir(parents=True, exist_ok=True)
         (jars / "rocketmq-broker.jar").touch()
-    command = cli.commands[name]
+    command = command_of(name)
     if not options or "--help" in options or "partition-halfs" in options:
         return  # a command's bare name in running text, a help text, the tutorial's typing error
     if name in ("run", "nightly", "clean") and not any(word in _OWN or word in _PLACES for word in options):
@@ -108,7 +109,7 @@ def test_a_wrong_command_would_be_noticed() -> None:
     found = list(commands("```console\n$ harness run --sped 3  # fast\n```\nsay `harness\nlist`", "harness"))
     assert found == [["run", "--sped", "3"]]
     with pytest.raises(click.UsageError):
-        cli.commands["run"].make_context("run", found[0][1:])
+        command_of("run").make_context("run", found[0][1:])
 
 
 def links_lead_somewhere(page: Path) -> None:

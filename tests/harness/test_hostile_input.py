@@ -17,6 +17,7 @@ import pytest
 
 from harness.boundary import guarded
 from harness.cli.main import cli
+from harness.cli.main import command as command_of
 from harness.findings import record
 from harness.findings.patterns import TookTooLong, compile_pattern, in_time
 from harness.nightly import ledger
@@ -37,7 +38,7 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
 
 
 def commands() -> Iterator[click.Command]:
-    yield from cli.commands.values()
+    yield from map(command_of, cli.list_commands(click.Context(cli)))
 
 
 @pytest.mark.parametrize("command", list(commands()), ids=lambda command: str(command.name))

@@ -222,7 +222,8 @@ def test_a_run_without_a_verdict_is_no_success(
 def test_the_process_itself_ends_so() -> None:
     """As a user sees it: the exit code of the process."""
     script = (
-        "import sys; from harness.cli import main; main.run.callback = lambda **given: sys.exit(0); main.main(['run'])"
+        "import sys; from harness.cli import main; main.command('run').callback = lambda **given: sys.exit(0); "
+        "main.main(['run'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False

@@ -138,3 +138,31 @@ def test_the_command_says_that_none_answers() -> None:
     done = CliRunner().invoke(engine.main, ["status"])
     assert done.exit_code == 1
     assert "no Docker engine answers" in done.output
+
+
+class UnixServer(HTTPServer):
+    """A server at a Unix socket."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        self.socket.bind(self.server_address)
+
+
+class QuietEngine(SlowEngine):
+    """An engine at a socket, which answers the one who is not known by an address."""
+
+    def do_GET(self) -> None:
+        body = b"OK" if self.path.endswith("/_ping") else json.dumps({"Version": "27.1"}).encode()
+        self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n" + body)
+
+
+def test_an_engine_at_a_socket_answers_without_the_sdk(tmp_path: Path) -> None:
+    """`harness list` must not load Docker's SDK to say that an engine is there."""
+    with UnixServer(str(tmp_path / "docker.sock"), QuietEngine) as server:  # type: ignore[arg-type]
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        program = "import sys, infra.machines.engine as e; print(e.engine_answers().reason, 'docker' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        server.shutdown()
+    assert done.stdout == f"Docker engine 27.1 answers at unix://{tmp_path}/docker.sock False\n"

@@ -16,7 +16,8 @@ import docker
 import pytest
 
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError, Leftover, Share
-from infra.machines.backends.docker import RUN, DockerBackend, DockerOptions
+from infra.machines.backends.containers import RUN
+from infra.machines.backends.docker import DockerBackend, DockerOptions
 from infra.machines.backends.docker_image import ensure_image
 from infra.machines.backends.engine_claim import EngineClaim
 from infra.machines.backends.local import LocalBackend

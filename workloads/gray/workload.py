@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import harness.generator as gen
-from checkers.api import Checker
-from checkers.gray import Gray
-from checkers.queue import Deliveries, Leases, Offsets
 from harness.api import Client, RunContext
 from harness.generator import Generator
 from harness.plan.plan import Plan, PlanError
@@ -35,6 +32,9 @@ from workloads.name_servers import name_servers
 from workloads.order_lock import lease_s
 from workloads.places import Queue, queue_of
 from workloads.popping import PopDrain
+
+if TYPE_CHECKING:
+    from checkers.api import Checker
 
 MEMBERS: Final = 4
 GRAYS: Final = 2
@@ -142,6 +142,9 @@ class GrayWorkload(MessageWorkload):
         return gen.phases(gen.clients(gen.time_limit(QUIET_S, members)), gen.clients(gen.any_(*drains)))
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.gray import Gray
+        from checkers.queue import Deliveries, Leases, Offsets
+
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         return [

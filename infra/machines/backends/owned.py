@@ -21,8 +21,6 @@ from infra.machines.node import RemoteNode
 from infra.machines.ownership import slug
 from infra.machines.primitives import control_groups
 from infra.machines.remote.process import ProcessRemote
-from infra.machines.remote.ssh import SshRemote
-from infra.machines.remote.ssh_connection import Connection
 from results.cache import cache_dir
 
 log = logging.getLogger("infra")
@@ -145,6 +143,9 @@ RESOLV_CONF: Final = b"nameserver 127.0.0.1\n"
 
 def make_nodes(addresses: Mapping[str, str], keys: ClusterKeys, control_log: ControlLog) -> list[RemoteNode]:
     """The nodes, reachable over SSH; none is connected yet."""
+    from infra.machines.remote.ssh import SshRemote
+    from infra.machines.remote.ssh_connection import Connection
+
     client = keys.client.pkey
 
     def made(name: str, address: str) -> RemoteNode:

@@ -21,10 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar
-
-import paramiko
-from cryptography.exceptions import UnsupportedAlgorithm
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from infra.machines.api import (
     Capability,
@@ -43,9 +40,10 @@ from infra.machines.backends.ssh_folders import ROOTS
 from infra.machines.claims import Claim, holder
 from infra.machines.control_log import ControlLog
 from infra.machines.node import RemoteNode
-from infra.machines.remote.ssh import SshRemote
-from infra.machines.remote.ssh_connection import Connection
 from infra.options import option
+
+if TYPE_CHECKING:
+    import paramiko
 
 log = logging.getLogger("infra")
 
@@ -314,6 +312,9 @@ def _check_distinct(hosts: Sequence[Host]) -> None:
 
 def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
     """The user's private key: the named one, else the first usual one that exists. Raises InfraError."""
+    import paramiko
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     home = Path("~/.ssh").expanduser()
     usual = [home / name for name in _DEFAULT_KEYS]
     chosen = path or next((p for p in usual if p.exists()), None)
@@ -331,6 +332,9 @@ def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
 
 
 def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str) -> list[RemoteNode]:
+    from infra.machines.remote.ssh import SshRemote
+    from infra.machines.remote.ssh_connection import Connection
+
     def made(name: str, host: Host) -> RemoteNode:
         connection = Connection(name, host.host, host.port, host.user, key, None)
         remote = SshRemote(connection, sudo=host.user != "root")
