@@ -64,14 +64,47 @@ class RunContext:
     run: str = "run"
 
 
+class PhaseSession(Protocol):
+    """The part of a run that its phases use (`harness.run.session.Session`).
+
+    keys        the keys of all operations so far, in order of their first one.
+    stopping    True if the run is to end.
+    leaderless  kinds of servers without a known leader when the leading one was to be restarted.
+    """
+
+    plan: Plan
+    workload: Workload
+    keys: dict[str, None]
+    stopping: bool
+    leaderless: set[str]
+
+    async def execute(self, ops: Generator, phase: str) -> None:
+        """Runs the ops of a phase to their end, or until the run is stopped."""
+
+    def strikes(self) -> Generator:
+        """The nemesis' ops of the plan."""
+
+    async def heal(self) -> None:
+        """Ends every active fault."""
+
+    def recovered(self, op: Op) -> bool:
+        """True if this completion shows that the group serves again, and all nodes have caught up."""
+
+    async def caught_up(self, limit_s: float) -> bool:
+        """Waits until every replica holds all that its leader does. False if the limit comes first."""
+
+    def announce(self, line: str) -> None:
+        """Prints a line in place of the live one."""
+
+
 class Phase(Protocol):
     """A part of a run (`harness.run.phases`). name: as it is in the history."""
 
     @property
     def name(self) -> str: ...
 
-    async def run(self, session: Any) -> None:
-        """Executes the phase with a `harness.run.session.Session`. It ends early if the run is stopped."""
+    async def run(self, session: PhaseSession) -> None:
+        """Executes the phase. It ends early if the run is stopped."""
 
 
 class ClientProtocol:

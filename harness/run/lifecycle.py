@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness import signals
-from harness.api import Fault, Workload
 from harness.check.summary import Outcome
 from harness.nemesis.effective import write_effective
 from harness.nemesis.runner import require_disposable
@@ -28,6 +27,7 @@ from harness.parts import registry, resolve
 from harness.parts import reuse as reusing
 from harness.plan.plan import Plan
 from harness.run.environment import Environment, describe
+from harness.run.parts import Parts, Prepared, Run, Say
 from harness.run.phases import usual_phases
 from harness.run.servers import READY_TIMEOUT_S, collect, stop_all
 from harness.run.session import Session
@@ -41,41 +41,12 @@ from results.deployment import to_text
 from results.durable import write_text
 from results.permission import to_json
 from results.store import RunDir, Store
-from results.strikes import Strike
 
 log = logging.getLogger("harness")
 
 _GOES_ON: Final = "interrupted: fetching the logs and checking the history; interrupt again to stop that"
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The parts that a resolved plan names; none is started yet."""
-
-    workload: Workload
-    faults: registry.FaultSet
-    strikes: Sequence[Strike]
-    topology: Topology
-
-    def fault(self, strike: Strike) -> Fault:
-        """The fault of a strike. Raises PlanError if the plan has none of this kind."""
-        return self.faults.of(strike.fault, strike.options)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A plan that passed all checks that need no machine.
-
-    keep   leave the cluster running at the end. reuse: the run id of a kept cluster to run on; it stays kept.
-    """
-
-    plan: Plan
-    parts: Parts
-    backend: Backend
-    keep: bool = False
-    reuse: str | None = None
 
 
 def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
@@ -121,24 +92,48 @@ def backend_options(plan: Plan, backend: Backend) -> Any:
     return registry.options_of(type(backend), given, "cluster", f"--cluster {backend.name}")
 
 
-def run(
-    prepared: Prepared, store: Store, say: Callable[[str], None], loop_factory: LoopFactory | None = None
-) -> Outcome:
+def run(prepared: Prepared, store: Store, say: Say, loop_factory: LoopFactory | None = None) -> Outcome:
     """Runs the plan. Raises InfraError or StoreError for a failure before any history exists to judge.
 
     `loop_factory` makes the event loop with the clock of the run (tests: `harness.run.virtual_time`).
     """
     began = time.monotonic()
-    plan = prepared.plan
+    plan, parts = prepared.plan, prepared.parts
     folder = store.create(plan.label, plan.to_toml(), datetime.now())
     priority = Priority()
     with _log_into(folder.log), contextlib.closing(priority):
         priority.take()
         log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
+        say(f"starting  {_names(plan.nodes)} ({prepared.backend.name}) for {_system(parts.topology)}")
         with _cluster(prepared, folder, say) as held:
-            outcome = _on_cluster(prepared, held.cluster, folder, say, priority, began, loop_factory)
-            held.outcome = outcome
-        return outcome
+            parts.topology.attach(held.cluster)
+            deployment = Deployment(held.cluster, parts.topology)
+            environment = Environment(folder.environment, _about(plan, deployment))
+            held.outcome = _on_cluster(
+                Run(plan, parts, deployment, folder, environment, say, began), priority, loop_factory
+            )
+        return held.outcome
+
+
+def _names(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}"
+
+
+def _system(topology: Topology) -> str:
+    return f"{topology.name} {topology.versions().get(topology.name, '')}".strip()
+
+
+def _about(plan: Plan, deployment: Deployment) -> dict[str, str]:
+    """The facts about a run before its servers start."""
+    cluster, topology, client = deployment.cluster, deployment.topology, resolve.make_client(plan)
+    return describe(
+        plan=plan.digest,
+        run_id=cluster.run_id,
+        **cluster.facts,
+        **topology.versions(),
+        permits=json.dumps({**to_json(topology.permits()), **(client.permits if client is not None else {})}),
+        permits_after=json.dumps({kind: to_json(named) for kind, named in topology.permits_after().items()}),
+    )
 
 
 @dataclass
@@ -150,7 +145,7 @@ class _Held:
 
 
 @contextlib.contextmanager
-def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> Iterator[_Held]:
+def _cluster(prepared: Prepared, folder: RunDir, say: Say) -> Iterator[_Held]:
     """Machines for the run. At the end they are kept, if requested and no fault is left on them, or removed."""
     plan, topology = prepared.plan, prepared.parts.topology
     options = backend_options(plan, prepared.backend)
@@ -188,75 +183,72 @@ def _tear_down(cluster: Cluster, outcome: Outcome | None) -> None:
         raise InfraError(f"the run ended {verdict} ({report}), but its machines: {problem}") from problem
 
 
-def _on_cluster(
-    prepared: Prepared,
-    cluster: Cluster,
-    folder: RunDir,
-    say: Callable[[str], None],
-    priority: Priority,
-    began: float,
-    loop_factory: LoopFactory | None,
-) -> Outcome:
-    parts = prepared.parts
-    topology = parts.topology
-    topology.attach(cluster)
-    deployment = Deployment(cluster, topology)
-    at_first = deployment.record
-    write_text(folder.deployment, to_text(at_first), "the deployment")
-    client = resolve.make_client(prepared.plan)
-    about = describe(
-        plan=prepared.plan.digest,
-        run_id=cluster.run_id,
-        **cluster.facts,
-        **topology.versions(),
-        permits=json.dumps({**to_json(topology.permits()), **(client.permits if client is not None else {})}),
-        permits_after=json.dumps({kind: to_json(named) for kind, named in topology.permits_after().items()}),
+def _on_cluster(run: Run, priority: Priority, loop_factory: LoopFactory | None) -> Outcome:
+    """Starts the servers, runs the phases, and judges."""
+    at_first = run.deployment.record
+    write_text(run.folder.deployment, to_text(at_first), "the deployment")
+    _prepare_faults(run.parts.faults, run.deployment, run.say)
+    session = Session(run, _start(run, len(at_first.servers)))
+    _talk(session, loop_factory)
+    if run.deployment.record.nodes != at_first.nodes:  # a node was replaced
+        write_text(run.folder.deployment, to_text(run.deployment.record), "the deployment")
+    # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
+    with signals.deferred(lambda: run.say(_GOES_ON), announced=session.stopping):
+        _collect(run, session)
+        priority.close()  # nothing waits for the judging
+        return _judge(run, session)
+
+
+def _start(run: Run, count: int) -> Callable[[], None]:
+    """Starts all servers. Returns what reports, at the first op, how long that took."""
+    cluster, topology = run.deployment.cluster, run.deployment.topology
+    names, system = _names([node.name for node in cluster.nodes]), _system(topology)
+    run.say(
+        f"starting  {count} server{'s' * (count != 1)} on {names} ({cluster.backend}, {system}), "
+        f"{run.seconds:.1f} s after the command"
     )
-    environment = Environment(folder.environment, about)
-    _prepare_faults(parts.faults, deployment, say)
-    version = topology.versions().get(topology.name, "")
-    names = f"{cluster.nodes[0].name}..{cluster.nodes[-1].name}"
-    count = len(at_first.servers)
-    servers = f"{count} server{'s' * (count != 1)}"
-    say(f"starting  {servers} on {names} ({cluster.backend}, {topology.name} {version})")
-    ready_s = _start(deployment, folder)
-    environment.note(ready_s=f"{ready_s:.1f}")
+    ready_s = _await_servers(run.deployment, run.folder)
+    run.environment.note(ready_s=f"{ready_s:.1f}")
     start_probes(cluster.nodes)
 
     def ready() -> None:
-        say(
-            f"cluster   {cluster.backend}, {names}, {topology.name} {version}, servers ready in {ready_s:.1f} s, "
-            f"first op {time.monotonic() - began:.1f} s after the command    plan {prepared.plan.digest}"
+        run.say(
+            f"cluster   {cluster.backend}, {names}, {system}, servers ready in {ready_s:.1f} s, "
+            f"first op {run.seconds:.1f} s after the command    plan {run.plan.digest}"
         )
 
-    workload, strikes, fault = parts.workload, parts.strikes, parts.fault
-    session = Session(prepared.plan, workload, deployment, strikes, fault, folder, environment, say, ready)
-    _talk(session, loop_factory)
-    if deployment.record.nodes != at_first.nodes:  # a node was replaced
-        write_text(folder.deployment, to_text(deployment.record), "the deployment")
-    # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
-    with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
-        # Judges take a second to load, and no command that judges nothing should pay for it.
-        from harness.check.judging import judge_run, with_evidence, write_results
-        from harness.findings.known import explain
+    return ready
 
-        lost: dict[str, str] = {}
-        try:
-            if not session.stopping and (parts.workload.stops_servers or session.disks_struck):
-                session.read_files()  # a run that reuses the cluster starts them again
-        finally:
-            if not session.gone:
-                lost = collect(deployment, folder)
-        if lost:
-            environment.note(lost_nodes="; ".join(lost.values()))
-        priority.close()  # nothing waits for the judging
-        written = folder.load()
-        write_effective(prepared.plan, written.history, folder.path)
-        folder.seal(written)
-        judgement = with_evidence(folder, explain(written, judge_run(written, parts.workload)))
-        seconds = time.monotonic() - began
-        write_results(folder, written, judgement, seconds)
-    return Outcome(folder, judgement, seconds, bool(session.unhealed or session.gone), cluster.run_id)
+
+def _collect(run: Run, session: Session) -> None:
+    """Fetches the evidence from the nodes, if there are any."""
+    lost: dict[str, str] = {}
+    try:
+        if not session.stopping and (run.parts.workload.stops_servers or session.disks_struck):
+            session.read_files()  # a run that reuses the cluster starts them again
+    finally:
+        if not session.gone:
+            run.say(f" fetching the logs, {run.seconds:.1f} s after the command")
+            lost = collect(run.deployment, run.folder)
+    if lost:
+        run.environment.note(lost_nodes="; ".join(lost.values()))
+
+
+def _judge(run: Run, session: Session) -> Outcome:
+    """Seals the history, judges it, and writes verdict and report."""
+    # Judges take a second to load, and no command that judges nothing should pay for it.
+    from harness.check.judging import judge_run, with_evidence, write_results
+    from harness.findings.known import explain
+
+    written = run.folder.load()
+    run.say(f" checking the history ({len(written.history)} events), {run.seconds:.1f} s after the command")
+    write_effective(run.plan, written.history, run.folder.path)
+    run.folder.seal(written)
+    judgement = with_evidence(run.folder, explain(written, judge_run(written, run.parts.workload)))
+    seconds = run.seconds
+    write_results(run.folder, written, judgement, seconds)
+    unhealed = bool(session.unhealed or session.gone)
+    return Outcome(run.folder, judgement, seconds, unhealed, run.deployment.cluster.run_id)
 
 
 def _talk(session: Session, loop_factory: LoopFactory | None) -> None:
@@ -273,7 +265,7 @@ def _talk(session: Session, loop_factory: LoopFactory | None) -> None:
         session.say(_GOES_ON)
 
 
-def _start(deployment: Deployment, folder: RunDir) -> float:
+def _await_servers(deployment: Deployment, folder: RunDir) -> float:
     """Starts all servers, and returns the time that it took (s). If that fails, their logs are fetched."""
     started = time.monotonic()
     try:
@@ -284,7 +276,7 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
     return time.monotonic() - started
 
 
-def _prepare_faults(faults: registry.FaultSet, deployment: Deployment, say: Callable[[str], None]) -> None:
+def _prepare_faults(faults: registry.FaultSet, deployment: Deployment, say: Say) -> None:
     """Raises NotAvailable for a fault that these machines do not support, InfraError if its preparation fails."""
     if not deployment.cluster.destructive:
         require_disposable(faults)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import harness.generator as gen
-from harness.api import Phase, Workload
+from harness.api import Phase, PhaseSession, Workload
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan
-from harness.run.session import RESTART, RESTART_LEADING, Session
+from harness.run.session import RESTART, RESTART_LEADING
 
 log = logging.getLogger("harness")
 
@@ -47,11 +47,11 @@ class Load:
     strikes: bool = False
     part: int = 1
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: PhaseSession) -> None:
         ops = load(session, self.name, self.seconds, self.part)
         if self.strikes:
             ops = gen.any_(ops, session.strikes())
-        await session.interpreter.run(ops, self.name)
+        await session.execute(ops, self.name)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Heal:
 
     name: str = "heal"
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: PhaseSession) -> None:
         await session.heal()
 
 
@@ -71,9 +71,9 @@ class Recovery:
     seconds: float
     name: str = "recovery"
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: PhaseSession) -> None:
         until = gen.until(session.recovered, load(session, self.name, self.seconds, part=2))
-        await session.interpreter.run(until, self.name)
+        await session.execute(until, self.name)
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,9 @@ class Restart:
 
     name: str = "final"
 
-    async def run(self, session: Session) -> None:
-        session.live.wipe()
-        session.say(" restarting all servers, then final reads, also from each replica")
-        await session.interpreter.run(gen.nemesis(Invocation(RESTART)), self.name)
+    async def run(self, session: PhaseSession) -> None:
+        session.announce(" restarting all servers, then final reads, also from each replica")
+        await session.execute(gen.nemesis(Invocation(RESTART)), self.name)
 
 
 @dataclass(frozen=True)
@@ -97,12 +96,11 @@ class AnotherLeads:
     kind: str
     name: str = "final"
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: PhaseSession) -> None:
         if self.kind in session.leaderless:
             return
-        session.live.wipe()
-        session.say(f" restarting the {self.kind} that leads, then the same reads")
-        await session.interpreter.run(gen.nemesis(Invocation(RESTART_LEADING, value={"kind": self.kind})), self.name)
+        session.announce(f" restarting the {self.kind} that leads, then the same reads")
+        await session.execute(gen.nemesis(Invocation(RESTART_LEADING, value={"kind": self.kind})), self.name)
         await FinalReads(self.name).run(session)
 
 
@@ -114,11 +112,10 @@ class CaughtUp:
     line: str = ""
     name: str = "final"
 
-    async def run(self, session: Session) -> None:
-        session.live.wipe()
+    async def run(self, session: PhaseSession) -> None:
         if self.line:
-            session.say(self.line)
-        if not await session.observer.caught_up(self.seconds, lambda: session.stopping):
+            session.announce(self.line)
+        if not await session.caught_up(self.seconds):
             log.warning("not every replica caught up within %g s; starting the final reads", self.seconds)
 
 
@@ -128,9 +125,9 @@ class FinalReads:
 
     name: str = "final"
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: PhaseSession) -> None:
         reads = session.workload.final(list(session.keys), session.plan.nodes)
-        await session.interpreter.run(gen.time_limit(FINAL_LIMIT_S, reads), self.name)
+        await session.execute(gen.time_limit(FINAL_LIMIT_S, reads), self.name)
 
 
 @dataclass(frozen=True)
@@ -140,11 +137,11 @@ class Pause:
     seconds: float
     name: str = "pause"
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: PhaseSession) -> None:
         await asyncio.sleep(self.seconds)
 
 
-def load(session: Session, phase: str, seconds: float, part: int = 1) -> Generator:
+def load(session: PhaseSession, phase: str, seconds: float, part: int = 1) -> Generator:
     """The workload's ops of a phase: rate and time limit around its generator."""
     plan, workload = session.plan, session.workload
     rng = plan.rng(f"generator/{phase}/{part}")

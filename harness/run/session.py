@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from harness import signals
-from harness.api import Completion, Fault, Phase, RunContext, Workload
+from harness.api import Completion, Phase, RunContext
 from harness.generator import Generator
 from harness.nemesis import events
 from harness.nemesis.runner import Nemesis
@@ -19,19 +19,16 @@ from harness.observe.node_watch import NodeWatch, let_go
 from harness.observe.observer import Observer
 from harness.observe.own_machine import watch_own_machine
 from harness.observe.process_monitor import ProcessMonitor
-from harness.plan.plan import Plan
-from harness.run.environment import Environment
 from harness.run.interpreter import Interpreter
 from harness.run.live import ProgressLine
+from harness.run.parts import Run
 from harness.run.servers import restart_all, start_one, stop_all
 from infra.machines.api import InfraError
-from infra.systems.api import Deployment
 from results.journal import Journal
 from results.observations import ObservationLog
 from results.op import SERVER_DIED, Op
 from results.record import BEGUN, COMPLETE, NODES_GONE
-from results.store import RunDir
-from results.strikes import AT_DISKS, Strike
+from results.strikes import AT_DISKS
 
 log = logging.getLogger("harness")
 
@@ -57,34 +54,22 @@ class Session:
     observer: Observer
     live: ProgressLine
 
-    def __init__(
-        self,
-        plan: Plan,
-        workload: Workload,
-        deployment: Deployment,
-        strikes: Sequence[Strike],
-        fault: Callable[[Strike], Fault],
-        folder: RunDir,
-        environment: Environment,
-        say: Callable[[str], None],
-        ready: Callable[[], None],
-    ) -> None:
+    def __init__(self, run: Run, ready: Callable[[], None]) -> None:
         """`ready` is called when the workload is set up: the first operation comes next."""
-        self.plan, self.workload, self.deployment = plan, workload, deployment
-        self.folder, self.environment, self.say = folder, environment, say
+        self.plan, self.workload, self.deployment = run.plan, run.parts.workload, run.deployment
+        self.folder, self.environment, self.say = run.folder, run.environment, run.say
         self._ready = ready
-        self.context = RunContext(deployment, format(time.time_ns() // 1_000_000, "x"))
+        self.context = RunContext(run.deployment, format(time.time_ns() // 1_000_000, "x"))
         self.keys: dict[str, None] = {}
         self.stopping = False
         self.complete = False
         self.unhealed: list[str] = []
         self.gone = ""
         self.leaderless: set[str] = set()
-        """Kinds of servers without a known leader when the leading one was to be restarted."""
-        self._strikes = strikes
+        self._strikes = run.parts.strikes
         self._effects: set[str] = set()
-        words = deployment.topology.roles
-        self.nemesis = Nemesis(deployment, fault, lambda: self.observer.view, words=words)
+        words = run.deployment.topology.roles
+        self.nemesis = Nemesis(run.deployment, run.parts.fault, lambda: self.observer.view, words=words)
 
     async def run(self, phases: Sequence[Phase]) -> None:
         """Runs all phases."""
@@ -139,6 +124,19 @@ class Session:
                 observations.close()
                 self._note_end()
         self.complete = True
+
+    async def execute(self, ops: Generator, phase: str) -> None:
+        """Runs the ops of a phase to their end, or until the run is stopped."""
+        await self.interpreter.run(ops, phase)
+
+    async def caught_up(self, limit_s: float) -> bool:
+        """Waits until every replica holds all that its leader does. False if the limit comes first."""
+        return await self.observer.caught_up(limit_s, lambda: self.stopping)
+
+    def announce(self, line: str) -> None:
+        """Prints a line in place of the live one."""
+        self.live.wipe()
+        self.say(line)
 
     def strikes(self) -> Generator:
         """The nemesis' ops of the plan."""
@@ -244,8 +242,7 @@ class Session:
             return
         self.gone, self.stopping = why, True
         log.error("nodes: %s", why)
-        self.live.wipe()
-        self.say(f"the nodes are gone: {why}; the run ends here (the journal is on disk)")
+        self.announce(f"the nodes are gone: {why}; the run ends here (the journal is on disk)")
         self.interpreter.stop()
         threading.Thread(target=let_go, args=(self.deployment.nodes,), daemon=True).start()
 
@@ -254,6 +251,5 @@ class Session:
         if self.stopping:
             return
         self.stopping = True
-        self.live.wipe()
-        self.say("interrupted: healing, collecting logs and checking the history (the journal is on disk)")
+        self.announce("interrupted: healing, collecting logs and checking the history (the journal is on disk)")
         self.interpreter.stop()

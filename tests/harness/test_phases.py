@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from harness.api import PhaseSession
 from harness.run.phases import AnotherLeads
-from harness.run.session import Session
 
 
 class Rounds:
@@ -18,19 +18,17 @@ class Rounds:
     def __init__(self, found: int) -> None:
         self.found, self.leaderless = found, set[str]()
         self.did: list[str] = []
-        self.live = SimpleNamespace(wipe=lambda: None)
-        self.interpreter = self
         self.keys: list[str] = []
         self.plan = SimpleNamespace(nodes=("n1",))
         self.workload = SimpleNamespace(final=self.final)
 
-    def say(self, line: str) -> None:
+    def announce(self, line: str) -> None:
         pass
 
     def final(self, keys: object, nodes: object) -> None:
         self.did.append("reads")
 
-    async def run(self, ops: object, phase: str) -> None:
+    async def execute(self, ops: object, phase: str) -> None:
         assert phase == "final"
         if not self.did or self.did[-1] == "run":
             self.did.append("restart")
@@ -44,5 +42,5 @@ def test_nobody_waits_twice_for_a_leader(found: int, restarts: int) -> None:
     """The round that finds no leader still reads: one may come late."""
     session = Rounds(found)
     for _ in range(3):
-        asyncio.run(AnotherLeads("controller").run(cast(Session, cast(Any, session))))
+        asyncio.run(AnotherLeads("controller").run(cast(PhaseSession, cast(Any, session))))
     assert session.did == ["restart", "run", "reads", "run"] * restarts

@@ -13,7 +13,7 @@ from harness.cluster_view import ClusterView
 from harness.nemesis.schedule import strikes
 from harness.parts.registry import FaultSet
 from harness.plan.plan import Plan
-from harness.run.lifecycle import Parts, Prepared
+from harness.run.parts import Parts, Prepared
 from infra.machines.api import Capability, ClusterSpec, Completed, InfraError, Leftover, NodeHost, Share
 from infra.options import NoOptions
 from infra.systems.api import Deployment, Launch, Server, Status

@@ -197,3 +197,20 @@ def test_a_run_whose_nodes_are_gone_ends_at_once(tmp_path: Path) -> None:
 def test_nodes_that_never_answered_are_not_gone(tmp_path: Path) -> None:
     """A backend whose nodes take no commands (as here) is not taken for one whose nodes went away."""
     assert simulate(tmp_path, plan(5, nemeses=()), None).judgement.verdict == Verdict.VALID
+
+
+def test_a_run_speaks_before_it_waits(tmp_path: Path) -> None:
+    """The first line comes before any machine, and each long step has one with the time so far."""
+    heard: list[str] = []
+
+    class Slow(SimBackend):
+        def provision(self, spec: ClusterSpec) -> SimCluster:
+            heard.append("(machines)")
+            return super().provision(spec)
+
+    quiet = plan(5, nemeses=())
+    lifecycle.run(prepared(quiet, backend=Slow()), Store(tmp_path), heard.append, VirtualTimeLoop)
+    steps = [line.strip().split(" ")[0] for line in heard]
+    assert steps[:4] == ["starting", "(machines)", "starting", "cluster"]
+    assert steps[-2:] == ["fetching", "checking"]
+    assert all("s after the command" in line for line in (*heard[2:4], *heard[-2:]))

@@ -1,0 +1,65 @@
+"""What a run consists of: the parts that its plan names, and the run itself once it has machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from harness.api import Fault, Workload
+from harness.parts.registry import FaultSet
+from harness.plan.plan import Plan
+from harness.run.environment import Environment
+from infra.machines.api import Backend
+from infra.systems.api import Deployment, Topology
+from results.store import RunDir
+from results.strikes import Strike
+
+Say = Callable[[str], None]
+"""Prints a line."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts that a resolved plan names; none is started yet."""
+
+    workload: Workload
+    faults: FaultSet
+    strikes: Sequence[Strike]
+    topology: Topology
+
+    def fault(self, strike: Strike) -> Fault:
+        """The fault of a strike. Raises PlanError if the plan has none of this kind."""
+        return self.faults.of(strike.fault, strike.options)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan that passed all checks that need no machine.
+
+    keep   leave the cluster running at the end. reuse: the run id of a kept cluster to run on; it stays kept.
+    """
+
+    plan: Plan
+    parts: Parts
+    backend: Backend
+    keep: bool = False
+    reuse: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on its machines. began: the time of the command (`time.monotonic`)."""
+
+    plan: Plan
+    parts: Parts
+    deployment: Deployment
+    folder: RunDir
+    environment: Environment
+    say: Say
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the command."""
+        return time.monotonic() - self.began
