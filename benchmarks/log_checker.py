@@ -18,9 +18,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from checkers.api import Checker
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
-from checkers.queue import Deliveries, Offsets
+from checkers.base.api import Checker
+from checkers.messages.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.messages.queue import Deliveries, Offsets
 from results.bulk import making_many
 from results.history import History
 from results.op import Op, OpType

@@ -16,7 +16,7 @@ from infra.options import NoOptions, dump
 from results.strikes import Effect, EffectKind
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
     from harness.cluster_view import ClusterView
     from harness.generator import Generator
     from harness.plan.plan import Plan

@@ -1,7 +1,7 @@
 """Permissions: the anomalies that a configuration permits, each with its reason and its limit in time.
 
 The topology states them (`infra.systems.api.Topology.permits`, `permits_after`), the run stores them in its
-environment, and `checkers.legality` applies them.
+environment, and `checkers.base.legality` applies them.
 """
 
 from __future__ import annotations

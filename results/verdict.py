@@ -51,7 +51,7 @@ class Anomaly:
     legal    the reason why this configuration permits it (it is then shown with its count and does not fail the run),
              or None.
     limit_s  the longest duration that is allowed, for an anomaly of time (`window` is its own); None: one of content.
-    doubt    the reason why the machine of the servers may have caused it (`checkers.starvation`), or None.
+    doubt    the reason why the machine of the servers may have caused it (`checkers.base.starvation`), or None.
     """
 
     name: str

@@ -15,12 +15,12 @@ from rocketmq_harness.hidden import require_ours
 
 if TYPE_CHECKING:
     from checkers import linearizability
-    from checkers.api import Checker, judge
+    from checkers.base.api import Checker, judge
     from checkers.linearizability import ANYTHING, MODELS, Linearizable, LinearResult, Model, check, check_keys
     from checkers.linearizability.batch import check_batch
-    from checkers.log import LogAnomalies, LogLinearizable, Replicas
-    from checkers.message_ops import validate
-    from checkers.stats import Stats
+    from checkers.messages.log import LogAnomalies, LogLinearizable, Replicas
+    from checkers.messages.ops import validate
+    from checkers.run.stats import Stats
     from harness import generator
     from harness.api import (
         Client,
@@ -153,12 +153,12 @@ _MODULES: Final = {
 _PLACES: Final = {
     name: module
     for module, names in {
-        "checkers.api": "Checker judge",
+        "checkers.base.api": "Checker judge",
         "checkers.linearizability": "ANYTHING MODELS LinearResult Linearizable Model check check_keys",
         "checkers.linearizability.batch": "check_batch",
-        "checkers.log": "LogAnomalies LogLinearizable Replicas",
-        "checkers.message_ops": "validate",
-        "checkers.stats": "Stats",
+        "checkers.messages.log": "LogAnomalies LogLinearizable Replicas",
+        "checkers.messages.ops": "validate",
+        "checkers.run.stats": "Stats",
         "harness.api": "Client ClientProtocol Completion Evidence Fault Injection "
         "NoTarget NodeFault Phase RunContext Target Workload",
         "harness.cluster_view": "ClusterView",

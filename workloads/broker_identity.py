@@ -35,7 +35,7 @@ from workloads.messages import MessageWorkload
 from workloads.trials import ASKS, Trial, Trials
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 HEARTBEAT_MS: Final = 12000
 """A registered broker without a master sends heartbeats only together with its request to become one, every 5 s. If the
@@ -176,7 +176,7 @@ class BrokerIdentityWorkload(MessageWorkload):
         return {**super().server_settings(), "broker.controllerHeartBeatTimeoutMills": str(HEARTBEAT_MS)}
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.identity import BrokerIdentity
+        from checkers.controllers.identity import BrokerIdentity
 
         wanted = [row.name for row in self.rows for _ in range(self.options.repeat)]
         return [

@@ -30,7 +30,7 @@ from workloads.controller_client import ControllerOps
 from workloads.fake_brokers import FakeBrokers
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
@@ -120,11 +120,11 @@ class ControllerWorkload(Workload):
         }
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.availability import Availability
-        from checkers.controllers import Controllers
-        from checkers.faults import Faults
-        from checkers.server_deaths import ServersDied
-        from checkers.stats import Stats
+        from checkers.controllers.answers import Controllers
+        from checkers.run.availability import Availability
+        from checkers.run.faults import Faults
+        from checkers.run.stats import Stats
+        from checkers.servers.deaths import ServersDied
 
         electors = {kind: nodes for kind, nodes in deployment.quorums.items() if kind != BROKER}
         return [

@@ -29,7 +29,7 @@ from workloads.places import queue_of
 from workloads.reading import Polls
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 POLL_SHARE: Final = 1 / 2
 """The share of all ops: polls measure lateness, so each queue of each node is polled several times a second."""
@@ -162,7 +162,7 @@ class DelayWorkload(MessageWorkload):
         return {**super().server_settings(), **recall}
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.delays import Delays
+        from checkers.messages.delays import Delays
 
         every = deployment.traits.offsets_copied_s or 10.0
         return [

@@ -1,5 +1,5 @@
-"""Fetches summaries of the stopped servers' files from the nodes, for `checkers.log.storage` and
-`checkers.replica_files`.
+"""Fetches summaries of the stopped servers' files from the nodes, for `checkers.messages.log.storage` and
+`checkers.messages.replica_files`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_all(context: RunContext, summary: Summarize, folder: Path, most: int | 
 
     Raises InfraError for the first store that cannot be read, or is larger.
     """
-    from checkers.log.storage import FILE
+    from checkers.messages.log.storage import FILE
 
     servers = [server for server in context.deployment.servers() if server.group is not None]
 

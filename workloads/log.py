@@ -25,7 +25,7 @@ from workloads.messages import POLL_SHARE, MessageWorkload, read_rounds, reader_
 from workloads.reading import Polls
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class LogWorkload(MessageWorkload):
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+        from checkers.messages.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
 
         chosen: list[Checker] = [LogAnomalies(), LogLinearizable()]
         if identified:
@@ -76,8 +76,8 @@ class LogWorkload(MessageWorkload):
         return chosen
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
-        from checkers.log.storage import GroundTruth
+        from checkers.messages.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+        from checkers.messages.log.storage import GroundTruth
 
         return [
             LogAnomalies(),

@@ -28,7 +28,7 @@ from workloads.places import TopicLayout, make, topic_layout
 from workloads.reading import ReadToEnd, Remake
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 C = TypeVar("C", bound=BrokerClient)
 
@@ -81,12 +81,12 @@ class MessageWorkload(Workload):
         """Kinds of ops. A run proves nothing unless at least one op of each kind succeeds."""
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.availability import Availability
-        from checkers.faults import Faults
-        from checkers.server_deaths import ServersDied
-        from checkers.stats import Stats
-        from checkers.sync_state import SyncState
-        from checkers.topics import KnownTopics
+        from checkers.controllers.sync_state import SyncState
+        from checkers.messages.topics import KnownTopics
+        from checkers.run.availability import Availability
+        from checkers.run.faults import Faults
+        from checkers.run.stats import Stats
+        from checkers.servers.deaths import ServersDied
 
         limit = self.plan.recovery_limit_s
         return [

@@ -30,7 +30,7 @@ from workloads.places import queue_of
 from workloads.queue import QueueOps
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 RIVALS: Final = 3
 """The smallest number of clients that compete for each queue, if so many exist."""
@@ -188,7 +188,7 @@ class OrderLockWorkload(MessageWorkload):
         return gen.clients([Invocation("committed", queue.key, None, extra) for queue in self.places.queues])
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.locks import Locks
+        from checkers.messages.locks import Locks
 
         return [
             Locks(self.options.renews_within, lease_s(self.plan.server.jvm_options)),
@@ -205,7 +205,7 @@ class OrderLockWorkload(MessageWorkload):
 
 def lease_s(jvm_options: Sequence[str]) -> float:
     """The time (s) for which brokers keep a lock without a renewal: 60 s, or the value (ms) of the last JVM option."""
-    from checkers.locks import LEASE_S
+    from checkers.messages.locks import LEASE_S
 
     told = [option.removeprefix(_LEASE) for option in jvm_options if option.startswith(_LEASE)]
     return int(told[-1]) / 1000 if told and told[-1].isdecimal() else LEASE_S

@@ -33,7 +33,7 @@ from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 COMMIT_SHARE: Final = 0.1
 SEND_SHARE: Final = 0.05
@@ -149,7 +149,7 @@ class PreonlineWorkload(MessageWorkload):
         return gen.clients(self._questions())
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.preonline import Preonline
+        from checkers.messages.preonline import Preonline
 
         every = deployment.traits.offsets_copied_s or 60.0
         return [

@@ -28,7 +28,7 @@ from workloads.places import Queue, queue_of
 from workloads.popping import INVISIBLE_MS, PopDrain, Poppers
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 CONSUMER_SHARE: Final = 1 / 11
 """Of all ops: 1,000 sends and 100 of consumers a second."""
@@ -121,7 +121,7 @@ class QueueWorkload(LogWorkload):
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        from checkers.queue import Deliveries, Leases, Offsets
+        from checkers.messages.queue import Deliveries, Leases, Offsets
 
         chosen = [*(super().judges(fs, identified) or ()), Deliveries()]
         if fs & {"commit", "committed"}:
@@ -131,7 +131,7 @@ class QueueWorkload(LogWorkload):
         return chosen
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.queue import Deliveries, Leases, Offsets
+        from checkers.messages.queue import Deliveries, Leases, Offsets
 
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)

@@ -37,7 +37,7 @@ from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import queue_of
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 PROBE_SHARE: Final = 0.06
 QUESTION_SHARE: Final = 0.24
@@ -150,7 +150,7 @@ class QuorumAckWorkload(LogWorkload):
         return None
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.quorum import QuorumAck
+        from checkers.messages.quorum import QuorumAck
 
         options = self.options
         judge = QuorumAck(options.detected_within, options.returns_within)
@@ -252,7 +252,7 @@ class QuorumAckOps(BrokerClient):
         return Completion("ok", value | {"behind": behind}, extra={"node": node})
 
     async def _settings(self, node: str) -> Completion:
-        from checkers.quorum.rules import SETTINGS
+        from checkers.messages.quorum.rules import SETTINGS
 
         try:
             async with BrokerAdmin(*self.places.endpoints[node], deadline_s=ASK_S) as broker:

@@ -26,7 +26,7 @@ from results.op import Op
 from workloads.ground_truth import UNASKED, read_all
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 _ACTIVE_KEYS = 5
 """Keys under load at one time: enough contention on each for the checker to have something to find."""
@@ -82,15 +82,15 @@ class RegisterWorkload(Workload):
         return gen.phases(gen.clients(quorum), gen.clients(local))
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.availability import Availability
-        from checkers.convergence import Convergence
-        from checkers.dledger import DledgerInvariants
-        from checkers.faults import Faults
         from checkers.linearizability import Linearizable
         from checkers.linearizability.models.registers import CasRegister
-        from checkers.replication import Replication
-        from checkers.server_logs import ServerLogs
-        from checkers.stats import Stats
+        from checkers.run.availability import Availability
+        from checkers.run.convergence import Convergence
+        from checkers.run.faults import Faults
+        from checkers.run.stats import Stats
+        from checkers.servers.dledger import DledgerInvariants
+        from checkers.servers.logs import ServerLogs
+        from checkers.servers.replication import Replication
 
         nodes = list(deployment.nodes)
         return [

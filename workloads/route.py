@@ -26,7 +26,7 @@ from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import queue_of
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 SEND_SHARE: Final = 0.1
 READ_SHARE: Final = 0.3
@@ -101,7 +101,7 @@ class RouteWorkload(MessageWorkload):
         return gen.clients(self._questions())
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.routes import Routes
+        from checkers.messages.routes import Routes
 
         return [
             Routes(self.options.detected_within, self.options.registers_within),

@@ -33,7 +33,7 @@ from workloads.places import queue_of
 from workloads.reading import Polls
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 POLL_SHARE: Final = 1 / 3
 """The share of all ops."""
@@ -199,7 +199,7 @@ class TransactionWorkload(MessageWorkload):
         }
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.transactions import Transactions
+        from checkers.messages.transactions import Transactions
 
         return [
             Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.options.late_after),

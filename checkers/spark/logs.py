@@ -1,9 +1,9 @@
 """The checker of message logs, queue by queue on Spark: for histories that are larger than a worker.
 
-A history is divided into parts. `checkers.log.LogAnomalies` itself checks each part and combines the results, so this
-module contains no rules. Its rules concern one queue at a time, or follow one message. The parts are therefore sets of
-queues, each with all ops on them. Two queues are in one part if a message was seen in both, or was sent to one and seen
-in the other.
+A history is divided into parts. `checkers.messages.log.LogAnomalies` itself checks each part and combines the results,
+so this module contains no rules. Its rules concern one queue at a time, or follow one message. The parts are therefore
+sets of queues, each with all ops on them. Two queues are in one part if a message was seen in both, or was sent to one
+and seen in the other.
 
 Ops without a queue go to every part: those of the nemesis, those that change a process' position (`assign`, `crash`,
 `seek`), and a `pop`, of which a part has the messages of its own queues. One worker holds a part. A history with few
@@ -20,9 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from checkers.log.anomalies import Findings, LogAnomalies
-from checkers.message_ops import BadOp, explained
-from checkers.wellformed import breaches
+from checkers.base.schema import BadOp
+from checkers.messages.log.anomalies import Findings, LogAnomalies
+from checkers.messages.ops import explained
+from checkers.run.wellformed import breaches
 from results.history import History
 from results.op import NO_EXTRA, OK, Op
 from results.record import RunRecord

@@ -68,7 +68,7 @@ def batch(
     \b
     harness batch --input results/runs
     harness batch --input corpus --models corpus/verdicts.csv
-    spark-submit --master spark://host:7077 checkers/batch.py --input s3a://bucket/runs --output s3a://bucket/verdicts
+    spark-submit --master spark://host:7077 checkers/spark/batch.py --input s3a://bucket/runs --output s3a://bucket/verdicts
     """
     for uri in (*inputs, options["output"]):
         _require_plain(uri)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checkers.legality import applied
-from checkers.log import LogAnomalies
+from checkers.base.legality import applied
+from checkers.messages.log import LogAnomalies
 from checkers.spark.files import Files, join
 from checkers.spark.job import Done, Receipt
 from checkers.spark.units import Unit

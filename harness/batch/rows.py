@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.api import Checker
+from checkers.base.api import Checker
 from checkers.linearizability import Linearizable, LinearResult
 from results.record import RunRecord
 from results.trends import PERMITTED

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.api import Checker, judge
+from checkers.base.api import Checker, judge
 from checkers.linearizability import Linearizable
 from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
@@ -27,10 +27,10 @@ from checkers.linearizability.history.encode import first_unknown, unknown
 from checkers.linearizability.models import MODELS
 from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.models.specification import Model
+from checkers.run.wellformed import WellFormed
 from checkers.spark.columns import applies, pack_part, runs_with
 from checkers.spark.job import Done, Portion, Receipt
 from checkers.spark.units import Unit
-from checkers.wellformed import WellFormed
 from harness.batch.judge import PendingHistory, decide_all, failed_row
 from harness.batch.rows import Clock, ColumnarResults, TimedChecker, key_rows, rows_of
 from harness.check.decision import NOTHING_THERE

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from checkers.api import judge
+from checkers.base.api import judge
 from checkers.linearizability import Linearizable, LinearResult, MultiRegister
 from checkers.linearizability.check import calls_by_key
 from checkers.linearizability.compiled.jit import plain
@@ -21,7 +21,7 @@ from checkers.linearizability.history.encode import first_unknown, unknown
 from checkers.linearizability.models import MODELS
 from checkers.linearizability.models.registers import ELLE
 from checkers.linearizability.models.specification import Model
-from checkers.wellformed import WellFormed
+from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
 from harness.check.foreign_messages import judged
 from harness.check.hints import hints

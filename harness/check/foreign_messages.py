@@ -14,9 +14,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from checkers.api import judge
-from checkers.message_ops import FORMS, BadOp, validate
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.base.schema import BadOp
+from checkers.messages.ops import FORMS, validate
+from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
 from harness.check.report import CheckOptions, CheckReport
 from harness.check.summary import check_lines

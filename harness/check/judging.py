@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from checkers.api import Checker, judge
-from checkers.applying import Applying
-from checkers.dead_disk import DeadDisks
-from checkers.durable import DurableFiles
-from checkers.elections import Elections
-from checkers.replica_files import ReplicaFiles
-from checkers.spinning import Spinning
-from checkers.starvation import describe, unforced
-from checkers.state_hashes import StateHashes
-from checkers.terms import Terms
-from checkers.wellformed import WellFormed
+from checkers.base.api import Checker, judge
+from checkers.base.starvation import describe, unforced
+from checkers.messages.replica_files import ReplicaFiles
+from checkers.run.wellformed import WellFormed
+from checkers.servers.applying import Applying
+from checkers.servers.dead_disk import DeadDisks
+from checkers.servers.durable import DurableFiles
+from checkers.servers.elections import Elections
+from checkers.servers.spinning import Spinning
+from checkers.servers.state_hashes import StateHashes
+from checkers.servers.terms import Terms
 from harness.api import Workload
 from harness.parts import registry
 from harness.plan.plan import Plan

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from checkers.evidence import own_lines, stamped_lines
+from checkers.base.evidence import own_lines, stamped_lines
 from harness.findings.patterns import LIMIT_S, LINE, TookTooLong, in_time
 from results.fault_intervals import fault_intervals
 from results.record import RunRecord

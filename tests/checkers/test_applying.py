@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.applying import Applying
+from checkers.servers.applying import Applying
 from results.deployment import DeploymentRecord, ServerRecord
 from results.history import History
 from results.op import NEMESIS, Op

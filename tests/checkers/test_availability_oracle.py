@@ -13,7 +13,7 @@ from random import Random
 from effort import effort
 from fault_stories import S, Story
 
-from checkers.availability import Availability
+from checkers.run.availability import Availability
 from results.verdict import Verdict
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from effort import effort
 
-from checkers.api import judge
-from checkers.controller_logs import read_controller_logs
-from checkers.controllers import SERVES_NS, Controllers
+from checkers.base.api import judge
+from checkers.controllers.answers import SERVES_NS, Controllers
+from checkers.controllers.logs import read_controller_logs
 from checkers.linearizability import CasRegister, check
 from results.deployment import DeploymentRecord, ServerRecord
 from results.history import History

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.delays import Delays
+from checkers.messages.delays import Delays
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import NEMESIS, Op, OpType

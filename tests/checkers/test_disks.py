@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.dead_disk import NOTICED_S, DeadDisks
-from checkers.durable import DurableFiles
-from checkers.legality import permits
+from checkers.base.legality import permits
+from checkers.servers.dead_disk import NOTICED_S, DeadDisks
+from checkers.servers.durable import DurableFiles
 from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import NEMESIS, Op

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.elections import Elections
+from checkers.servers.elections import Elections
 from results.deployment import DeploymentRecord, ServerRecord
 from results.history import History
 from results.record import RunRecord

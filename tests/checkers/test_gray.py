@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.gray import Gray
-from checkers.message_ops import BadOp
+from checkers.base.schema import BadOp
+from checkers.messages.gray import Gray
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import NEMESIS, Op, OpType

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from checkers.api import judge
-from checkers.log.storage import FILE, GroundTruth
-from checkers.replica_files import ReplicaFiles, committed
+from checkers.base.api import judge
+from checkers.messages.log.storage import FILE, GroundTruth
+from checkers.messages.replica_files import ReplicaFiles, committed
 from infra.systems.rocketmq.store.summary import LINE, summarize
 from results.deployment import DeploymentRecord, Traits
 from results.history import History

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkers.identity import BrokerIdentity
+from checkers.controllers.identity import BrokerIdentity
 from results.history import History
 from results.op import Op
 from results.record import RunRecord

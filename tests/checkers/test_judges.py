@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from fault_stories import S, Story
 
-from checkers.availability import Availability
-from checkers.convergence import Convergence
-from checkers.faults import Faults
-from checkers.impairment import majority_connected
-from checkers.replication import Replication
-from checkers.stats import Stats
-from checkers.wellformed import WellFormed
+from checkers.base.impairment import majority_connected
+from checkers.run.availability import Availability
+from checkers.run.convergence import Convergence
+from checkers.run.faults import Faults
+from checkers.run.stats import Stats
+from checkers.run.wellformed import WellFormed
+from checkers.servers.replication import Replication
 from results.fault_intervals import FaultInterval
 from results.history import History
 from results.op import NEMESIS, SERVER_DIED, Op, OpType

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.locks import Locks
+from checkers.messages.locks import Locks
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import NEMESIS, Op, OpType

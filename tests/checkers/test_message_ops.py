@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sim.rocketmq import Bug, simulate
 
-from checkers.api import judge
-from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
-from checkers.message_ops import FORMS, BadOp, explained, validate
-from checkers.queue import Deliveries, Leases, Offsets
+from checkers.base.api import judge
+from checkers.base.schema import BadOp
+from checkers.messages.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+from checkers.messages.ops import FORMS, explained, validate
+from checkers.messages.queue import Deliveries, Leases, Offsets
 from results.history import History
 from results.op import Op
 from results.record import RunRecord

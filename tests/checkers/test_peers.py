@@ -17,8 +17,8 @@ import pytest
 
 from checkers.linearizability import INCONSISTENT, Inconsistent, Linearizable, Model, Register, Transition, check
 from checkers.linearizability.models import MODELS
-from checkers.log import LogAnomalies
-from checkers.message_ops import validate
+from checkers.messages.log import LogAnomalies
+from checkers.messages.ops import validate
 from results.history import History
 from results.op import Op
 from results.record import RunRecord

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.listing import FOREVER, Listing, Period
-from checkers.preonline import Preonline
+from checkers.messages.listing import FOREVER, Listing, Period
+from checkers.messages.preonline import Preonline
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import NEMESIS, Op, OpType

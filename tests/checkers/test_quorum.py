@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.quorum import QuorumAck
-from checkers.quorum.rules import ACTING, CONTROLLED, FIXED, RAFT, Setting, rule_of
+from checkers.messages.quorum import QuorumAck
+from checkers.messages.quorum.rules import ACTING, CONTROLLED, FIXED, RAFT, Setting, rule_of
 from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import NEMESIS, Op, OpType

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.routes import Routes
+from checkers.messages.routes import Routes
 from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import NEMESIS, Op, OpType

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from checkers.dledger import DledgerInvariants
-from checkers.evidence import last_lines
-from checkers.server_logs import DEFECTS, ServerLogs
+from checkers.base.evidence import last_lines
+from checkers.servers.dledger import DledgerInvariants
+from checkers.servers.logs import DEFECTS, ServerLogs
 from results.history import History
 from results.record import Observation, RunRecord
 from results.verdict import Verdict

@@ -12,9 +12,9 @@ import pytest
 from models_at_work import falsified, lived
 
 from checkers.linearizability import CasRegister, Model, Mutex, Problem, Register, encode
+from checkers.run.wellformed import breaches
 from checkers.spark import session
 from checkers.spark.columns import applies, pack_part, runs_with
-from checkers.wellformed import breaches
 from results.history import Call, History
 from results.op import NEMESIS, Op
 from results.op_table import read_part, row_groups, runs_of, write_op_table

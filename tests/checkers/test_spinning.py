@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkers.spinning import Spinning
+from checkers.servers.spinning import Spinning
 from results.history import History
 from results.machine import BusyThread, MachineSample
 from results.record import RunRecord

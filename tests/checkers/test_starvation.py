@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from checkers.api import judge
-from checkers.availability import Availability
-from checkers.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, shortage_s
+from checkers.base.api import judge
+from checkers.base.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, shortage_s
+from checkers.run.availability import Availability
 from results.history import History
 from results.machine import CONTROL, MachineSample
 from results.op import NEMESIS, Op

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.state_hashes import StateHashes
+from checkers.servers.state_hashes import StateHashes
 from results.history import History
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from checkers.api import judge
-from checkers.dledger import DledgerInvariants
-from checkers.terms import Terms
+from checkers.base.api import judge
+from checkers.servers.dledger import DledgerInvariants
+from checkers.servers.terms import Terms
 from infra.systems.dledger.layouts import WIPED
 from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.history import History

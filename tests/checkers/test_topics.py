@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from fault_stories import S, Story
 
-from checkers.topics import KnownTopics
+from checkers.messages.topics import KnownTopics
 from results.op import NEMESIS, SERVER_DIED, OpType
 from results.strikes import Effect, EffectKind
 from results.verdict import Verdict

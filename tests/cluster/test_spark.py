@@ -127,7 +127,7 @@ def submitted(master: str, *arguments: str | Path, log: Path) -> Iterator[subpro
     """`spark-submit` of a batch, in a process group of its own."""
     # Spark is asked to log its configuration: so one sees that what is not in the log could have been there.
     logged = (*SECRET, "--conf", "spark.logConf=true")
-    command = [BIN / "spark-submit", "--master", master, *SMALL, *logged, ROOT / "checkers/batch.py", *arguments]
+    command = [BIN / "spark-submit", "--master", master, *SMALL, *logged, ROOT / "checkers/spark/batch.py", *arguments]
     with (
         log.open("w") as errors,
         subprocess.Popen(

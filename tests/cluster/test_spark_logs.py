@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sim.rocketmq import Bug, simulate
 
-from checkers.api import judge
-from checkers.log import LogAnomalies
+from checkers.base.api import judge
+from checkers.messages.log import LogAnomalies
 from checkers.spark.files import SharedFiles
 from checkers.spark.logs import judged
 from checkers.spark.session import start

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.message_ops import FORMS
+from checkers.messages.ops import FORMS
 from harness.cli.main import cli, guarded
 
 DOC = (Path(__file__).parents[2] / "docs" / "histories.md").read_text()

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from checkers.message_ops import FORMS
+from checkers.messages.ops import FORMS
 from fuzz.bad_commands import NUMBERS
 from fuzz.bad_common import ESCAPES, GOOD, USAGE, WORDS, Case, mangled, odd_file
 from harness.parts import registry

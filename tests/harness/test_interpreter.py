@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import harness.generator as gen
-from checkers.wellformed import breaches
+from checkers.run.wellformed import breaches
 from harness.api import Completion
 from harness.generator import PENDING, Generator, GeneratorError, Invocation, Source, Step
 from harness.generator.context import Context

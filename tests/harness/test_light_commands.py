@@ -15,7 +15,7 @@ from harness.cli import main
 ROOT = Path(__file__).parents[2]
 
 HEAVY = ("numpy", "docker", "paramiko", "pyarrow", "cryptography", "jinja2", "flask", "numba")
-JUDGES = ("checkers.linearizability", "checkers.log", "checkers.legality", "harness.check.judging")
+JUDGES = ("checkers.linearizability", "checkers.messages.log", "checkers.base.legality", "harness.check.judging")
 
 LOADED = """
 import sys

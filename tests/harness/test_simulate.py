@@ -10,7 +10,7 @@ import pytest
 
 import harness.generator as gen
 import harness.run.simulate
-from checkers.wellformed import breaches
+from checkers.run.wellformed import breaches
 from harness.generator import PENDING, Generator, GeneratorError, Invocation, Step
 from harness.generator.context import Context, ProcessMap
 from harness.run import virtual_time

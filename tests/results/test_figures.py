@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkers.stats import summary
+from checkers.run.stats import summary
 from results.figures import SECOND, clock, many
 from results.history import History
 from results.impact import CALM, impacts

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.api import judge
-from checkers.evidence import own_lines, stamped_lines
-from checkers.server_logs import ServerLogs
+from checkers.base.api import judge
+from checkers.base.evidence import own_lines, stamped_lines
+from checkers.servers.logs import ServerLogs
 from results import reading
 from results.durable import created, link, replacing, write_text
 from results.errors import HistoryError, StoreError

@@ -10,9 +10,9 @@ from sim.registration import BUGS, CONTROLLERS, Registration
 from sim.rocketmq import names
 
 import harness.generator as gen
-from checkers.api import judge
-from checkers.identity import BrokerIdentity
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.controllers.identity import BrokerIdentity
+from checkers.run.wellformed import WellFormed
 from harness.plan.plan import ClusterPlan, Plan, PlanError, ServerPlan
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter

@@ -9,9 +9,9 @@ import pytest
 from sim.controllers import BUGS, CONTROLLERS, Link, World
 
 import harness.generator as gen
-from checkers.api import judge
-from checkers.controllers import Controllers
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.controllers.answers import Controllers
+from checkers.run.wellformed import WellFormed
 from harness.plan.plan import ClusterPlan, Plan
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter

@@ -13,8 +13,8 @@ import pytest
 
 import harness.generator as gen
 import workloads.delay
-from checkers.api import judge
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, ServerPlan
 from harness.run import virtual_time

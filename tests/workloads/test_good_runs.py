@@ -15,8 +15,8 @@ import pytest
 from sim.rig import SimCluster, SimFaults, SimRegister, SimTopology
 
 import harness.generator as gen
-from checkers.api import judge
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.run.wellformed import WellFormed
 from harness.api import Completion, RunContext
 from harness.cluster_view import ClusterView
 from harness.generator import Invocation

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sim.gray import LEASE_S, play
 
-from checkers.api import judge
-from checkers.gray import Gray
-from checkers.queue import Deliveries, Leases, Offsets
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.messages.gray import Gray
+from checkers.messages.queue import Deliveries, Leases, Offsets
+from checkers.run.wellformed import WellFormed
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
 from harness.run.simulate import simulate

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import harness.generator as gen
-from checkers.api import judge
-from checkers.queue import Deliveries, Leases
-from checkers.topics import KnownTopics
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.messages.queue import Deliveries, Leases
+from checkers.messages.topics import KnownTopics
+from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
 from harness.run import virtual_time

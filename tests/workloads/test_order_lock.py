@@ -13,9 +13,9 @@ import pytest
 from toy_servers import LONG, ToyServer, run, serving
 
 import harness.generator as gen
-from checkers.api import judge
-from checkers.locks import Locks
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.messages.locks import Locks
+from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, ServerPlan
 from harness.run import virtual_time

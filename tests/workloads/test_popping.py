@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import harness.generator as gen
-from checkers.queue import Deliveries
+from checkers.messages.queue import Deliveries
 from harness.api import Completion
 from harness.plan.plan import Plan
 from harness.run import virtual_time

@@ -15,8 +15,8 @@ from stored_messages import stored
 from toy_servers import LONG, ToyServer, free_port, run, serving
 
 import harness.generator as gen
-from checkers.api import judge
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.parts.resolve import resolve
 from harness.plan.plan import Plan, PlanError, ServerPlan

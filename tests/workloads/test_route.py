@@ -12,8 +12,8 @@ import pytest
 from toy_servers import LONG, ToyServer, free_port, run, serving
 
 import harness.generator as gen
-from checkers.api import judge
-from checkers.wellformed import WellFormed
+from checkers.base.api import judge
+from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
 from harness.run import virtual_time

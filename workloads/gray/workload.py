@@ -34,7 +34,7 @@ from workloads.places import Queue, queue_of
 from workloads.popping import PopDrain
 
 if TYPE_CHECKING:
-    from checkers.api import Checker
+    from checkers.base.api import Checker
 
 MEMBERS: Final = 4
 GRAYS: Final = 2
@@ -142,8 +142,8 @@ class GrayWorkload(MessageWorkload):
         return gen.phases(gen.clients(gen.time_limit(QUIET_S, members)), gen.clients(gen.any_(*drains)))
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.gray import Gray
-        from checkers.queue import Deliveries, Leases, Offsets
+        from checkers.messages.gray import Gray
+        from checkers.messages.queue import Deliveries, Leases, Offsets
 
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)

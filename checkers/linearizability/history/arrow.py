@@ -72,7 +72,7 @@ class Rows:
         return self.texts.to_pylist()  # type: ignore[no-any-return]
 
     def odd_runs(self) -> Bools:
-        """A mask of runs that break an invariant of histories (`checkers.wellformed`), or in which no client acts."""
+        """A mask of runs that break an invariant (`checkers.run.wellformed`), or in which no client acts."""
         odd = np.zeros(len(self.spans), np.bool_)
         odd[self.run[(self.index != self.place) | (self.kind < 0)]] = True
         same = self.run[1:] == self.run[:-1]

@@ -12,17 +12,17 @@ import pytest
 from sim.rocketmq import names
 from stories import Story
 
-from checkers.api import judge
-from checkers.legality import applied
+from checkers.base.api import judge
+from checkers.base.legality import applied
+from checkers.controllers.sync_state import SyncState
 from checkers.linearizability import Log, check
 from checkers.linearizability.monitors.base import Contradiction
 from checkers.linearizability.monitors.logs import log_order
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
-from checkers.log.columns import INFO, OK
-from checkers.log.linear import queue_ops
-from checkers.log.outcomes import study
-from checkers.server_deaths import ServersDied
-from checkers.sync_state import SyncState
+from checkers.messages.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.messages.log.columns import INFO, OK
+from checkers.messages.log.linear import queue_ops
+from checkers.messages.log.outcomes import study
+from checkers.servers.deaths import ServersDied
 from infra.systems.dledger.layouts import DAMAGED
 from results.history import History
 from results.op import NEMESIS, Op, OpType

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sim.rocketmq import Bug, simulate
 
-from checkers.api import judge
-from checkers.legality import count
-from checkers.log import LogAnomalies
-from checkers.log.anomalies import NAMES
+from checkers.base.api import judge
+from checkers.base.legality import count
+from checkers.messages.log import LogAnomalies
+from checkers.messages.log.anomalies import NAMES
 from checkers.spark import logs
 from checkers.spark.logs import OpRow, conclude, divided, first_breach, messages_of, parts_of, scan_part
 from results.history import History

@@ -8,7 +8,7 @@ import pytest
 from sim.rocketmq import names
 from stories import Story
 
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.messages.log import LogAnomalies, LogLinearizable, Replicas
 from results.verdict import CheckResult, Verdict
 
 VALID, INVALID, UNKNOWN = Verdict.VALID, Verdict.INVALID, Verdict.UNKNOWN

@@ -11,9 +11,9 @@ import pytest
 from sim.rocketmq import names
 from stories import Q, Story
 
-from checkers.api import judge
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
-from checkers.log.expiry import Expiry
+from checkers.base.api import judge
+from checkers.messages.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.messages.log.expiry import Expiry
 from infra.systems.rocketmq.topologies.bounds import flushed_bytes, flushed_within_s, lag_within_s
 from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.history import History

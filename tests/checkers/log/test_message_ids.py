@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from checkers.legality import count
-from checkers.log import MessageIds
+from checkers.base.legality import count
+from checkers.messages.log import MessageIds
 from results.history import History
 from results.op import Op
 from results.record import RunRecord

@@ -9,7 +9,7 @@ import pytest
 from sim.rocketmq import names
 from stories import Story
 
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.messages.log import LogAnomalies, LogLinearizable, Replicas
 from results.op import OpType
 from results.verdict import CheckResult, Verdict
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sim.rocketmq import QUEUES, Bug, Sim, names, simulate
 
-from checkers.api import Checker, judge
-from checkers.legality import count
-from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
-from checkers.log.outcomes import study
-from checkers.queue import Deliveries, Offsets
-from checkers.sync_state import SyncState
-from checkers.wellformed import WellFormed
+from checkers.base.api import Checker, judge
+from checkers.base.legality import count
+from checkers.controllers.sync_state import SyncState
+from checkers.messages.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+from checkers.messages.log.outcomes import study
+from checkers.messages.queue import Deliveries, Offsets
+from checkers.run.wellformed import WellFormed
 from results.history import History
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict

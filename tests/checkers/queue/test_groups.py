@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 
-from checkers.queue import Deliveries, Leases, Offsets
+from checkers.messages.queue import Deliveries, Leases, Offsets
 from results.history import History
 from results.op import NEMESIS, Op, OpType
 from results.record import Observation, RunRecord

@@ -1,0 +1,1 @@
+"""Checkers of messages: logs, queues, delays, transactions, locks, routes, and the replicas that hold the messages."""

@@ -1,0 +1,7 @@
+"""Checkers of consumer groups: committed offsets, deliveries and redeliveries, leases of popped messages."""
+
+from checkers.messages.queue.deliveries import Deliveries
+from checkers.messages.queue.leases import Leases
+from checkers.messages.queue.offsets import Offsets
+
+__all__ = ["Deliveries", "Leases", "Offsets"]

@@ -1,0 +1,350 @@
+"""Pop: every popped message has a lease for some time, then it is acknowledged or delivered again.
+
+Each (group, message) is a state machine: ready -> leased -> acknowledged, or ready again when the lease ends. Leases
+follow the broker's clock, from some time between the pop's invocation and its completion. Only certain facts count: a
+lease lasts at least from the completion to the invocation plus the invisible time, and at most until the completion
+plus that time.
+
+Each delivery has a check point of its own in the broker, and an acknowledgement ends the one that its handle names. A
+message that was delivered twice at once, where that is permitted, may come back although one delivery was acknowledged:
+the check point of the other is still due.
+
+Slaves receive pop progress and acknowledgements with the consumer offsets (`checkers.messages.queue.offsets`). A change
+of master may therefore redeliver messages that were popped or acknowledged shortly before. This is at-least-once: shown
+and permitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from checkers.base.legality import settled
+from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.ops import of_messages
+from results.figures import SECOND, clock
+from results.history import Call, History
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_MS = 1_000_000
+_START_NS = 5 * SECOND
+"""A master that is first seen so early was master before the run."""
+
+_RETURNING_NS = 30 * SECOND
+"""A master that returns needs so long to take over from its acting master, or to follow another (seen: 5 to 20 s)."""
+
+_AFTER_A_FAULT = (
+    "a change of master may redeliver messages that were popped or acknowledged shortly before (at least once)"
+)
+
+
+Place = tuple[str, bool, int]
+"""A queue; True for that of the group's retry topic, which may have the same number; and the offset there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One delivery. `sure`, `over`: the times (ns) until which it certainly lasts, and when it is certainly over.
+    `copy`: True if from the retry topic of the group.
+    """
+
+    call: Call
+    queue: str
+    offset: int
+    sure: int
+    over: int
+    handle: str
+    copy: bool = False
+
+    @property
+    def place(self) -> Place:
+        """The place that it was delivered from."""
+        return self.queue, self.copy, self.offset
+
+    @property
+    def node(self) -> str:
+        """The node that delivered it."""
+        done = self.call.completion
+        return str((done.extra if done is not None else {}).get("node") or self.call.invoke.extra.get("node"))
+
+
+Forgotten = tuple[int, int, Lease]
+"""A fact that the brokers must have forgotten: the time (from, to; ns) when it may have happened, and the delivery that
+shows the loss.
+"""
+
+
+Doubled = tuple[str, int, Any, Lease, Sequence[Forgotten]]
+"""(group, id, the first delivery or its acknowledgement, the later delivery, the facts that may be forgotten)."""
+
+
+@dataclass
+class _Held:
+    """The life of one message in one group. `acked`: the first acknowledgement that was accepted. `handles`: those of
+    all deliveries whose acknowledgement was accepted.
+    """
+
+    leases: list[Lease] = field(default_factory=list)
+    acked: Call | None = None
+    handles: set[str] = field(default_factory=set)
+    renewed: dict[str, str] = field(default_factory=dict)
+    """A handle that an extension returned -> the one of the delivery."""
+    perhaps: bool = False
+    """True after an acknowledgement of unknown outcome, or an extension of a lease."""
+
+    def delivery(self, call: Call) -> str:
+        """The handle of the delivery that an acknowledgement or an extension is about."""
+        handle = str(call.invoke.value[0])
+        return self.renewed.get(handle, handle)
+
+
+class Leases:
+    """`limit_s`: the longest time from the end of its lease until a message comes back. `copied_within_s`: see
+    `checkers.messages.queue.Offsets`.
+    """
+
+    name = "leases"
+
+    def __init__(self, limit_s: float = 60, copied_within_s: float = 15) -> None:
+        self.limit, self.slack = int(limit_s * SECOND), int(copied_within_s * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`leased-twice`, `acked-redelivered`, `never-returned`. `stats`: `messages`, `leases`, `acked`."""
+        held, last_pop = _lives(run.history)
+        leases = sum(len(life.leases) for life in held.values())
+        if not leases:
+            return CheckResult(self.name, Verdict.UNKNOWN, "nothing was popped")
+        scene, made = RunTimeline(run), _made(held)
+        stats = {
+            "messages": len(held),
+            "leases": leases,
+            "acked": sum(life.acked is not None for life in held.values()),
+        }
+        twice, after, gone = [], [], []
+        for (group, identity), life in held.items():
+            for a, b in _overlaps(life):
+                twice.append((group, identity, a, b, [(a.call.start, a.call.start, b), *_due(life, a, b)]))
+            after += [(group, identity, ack, b, _needed(life, ack, b, made[group])) for ack, b in _after_ack(life)]
+            last = life.leases[-1]
+            if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
+                gone.append((group, identity, last))
+        found = [
+            *self._leased_twice(scene, twice),
+            *self._acked_redelivered(scene, after),
+            *_never_returned(scene, gone, last_pop, self.limit),
+        ]
+        return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
+
+    def _leased_twice(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
+        for some, age_s in self._divided(scene, cases):
+            if some:
+                group, identity, a, b, _ = some[0]
+                longer = (a.sure - (a.call.end or 0)) / SECOND
+                reason = (
+                    f"{len(some):,} messages were leased twice at once in group {group}: message {identity} (offset "
+                    f"{a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
+                    f"{longer:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
+                )
+                pairs = [(a, b) for _, _, a, b, _ in some]
+                yield self._excused(_anomaly("leased-twice", reason, scene, pairs, age_s is not None), age_s)
+
+    def _acked_redelivered(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
+        for some, age_s in self._divided(scene, cases):
+            if some:
+                group, identity, ack, lease, _ = some[0]
+                reason = (
+                    f"{len(some):,} messages were delivered to group {group} after their acknowledgement had been "
+                    f"accepted: message {identity} (offset {lease.offset} of {lease.queue}), acknowledged at "
+                    f"{clock(ack.end or 0)}, again by {lease.node} at {clock(lease.call.end or 0)}"
+                )
+                pairs = [(a, b) for _, _, a, b, _ in some]
+                yield self._excused(_anomaly("acked-redelivered", reason, scene, pairs, age_s is not None), age_s)
+
+    def _excused(self, found: Anomaly, age_s: float | None) -> Anomaly:
+        """The anomaly with the limit, and the longest time from a forgotten fact to its cause (`age_s`; None: not
+        permitted).
+        """
+        if age_s is None:
+            return found
+        return replace(found, details={**found.details, "bound_s": self.slack / SECOND, "nearest_s": round(age_s, 3)})
+
+    def _divided(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[tuple[list[Doubled], float | None]]:
+        """Yields the cases that nothing permits (None), then the others, with the longest time from the fact that the
+        brokers must have forgotten to the fault, or change of master, that explains it.
+        """
+        wrong: list[Doubled] = []
+        legal: list[Doubled] = []
+        ages: list[float] = []
+        for case in cases:
+            found = [age for one in case[4] if (age := self._forgotten(scene, *one)) is not None]
+            (legal if found else wrong).append(case)
+            ages += [min(found)] if found else []
+        yield wrong, None
+        yield legal, max(ages, default=0.0)
+
+    def _forgotten(self, scene: RunTimeline, first: int, last: int, again: Lease) -> float | None:
+        """The time, in seconds, from a fact between `first` and `last` (ns) to the fault, or change of master, that may
+        have made the brokers forget it before `again`. That was in force, or had ended for no longer than a returning
+        master takes, or came shortly after. None: no such cause.
+        """
+        until = again.call.end or again.call.start
+        changes = [(i.start_ns, i.end_ns) for i in scene.fault_intervals]
+        changes += [(r.since, r.since) for r in scene.master_periods if r.since > _START_NS]
+        ages = (
+            max(0, start - last) / SECOND
+            for start, end in changes
+            if start - self.slack <= last and start <= until and (end is None or first <= end + _RETURNING_NS)
+        )
+        return min(ages, default=None)
+
+
+def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
+    """(group, id) -> its life, and group -> the invocation (ns) of its last pop that was answered."""
+    held: dict[tuple[str, int], _Held] = {}
+    last: dict[str, int] = {}
+    for call in history.clients.calls:
+        f, done = call.invoke.f, call.completion
+        extra: dict[str, Any] = {**call.invoke.extra, **(done.extra if done is not None else {})}
+        group = str(extra.get("group"))
+        if f == "pop" and done is not None and done.type == "ok":
+            last[group] = call.start
+            time = int(extra.get("invisible_ms") or 0) * _MS
+            for queue, offset, identity, handle, copy, *_ in done.value:
+                until = call.start + time, done.time + time
+                lease = Lease(call, str(queue), int(offset), *until, str(handle), bool(copy))
+                held.setdefault((group, identity), _Held()).leases.append(lease)
+        elif f in ("ack", "extend") and call.outcome != "fail":
+            life = held.get((group, extra.get("id", 0)))
+            if life is None:
+                continue
+            if f == "ack" and call.outcome == "ok":
+                life.acked = life.acked or call
+                life.handles.add(life.delivery(call))
+            else:
+                life.perhaps = True
+                if f == "extend" and done is not None and done.type == "ok":
+                    life.renewed[done.value[0]] = life.delivery(call)
+    return held, last
+
+
+def _made(held: Mapping[tuple[str, int], _Held]) -> dict[str, dict[Place, int]]:
+    """group -> place in its retry topic -> the time (ns) before which the copy there was certainly not made.
+
+    A lease of the message had ended before, and the copies at lower offsets of the queue were made before.
+    """
+    queues: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    for (group, _), life in held.items():
+        of = queues.setdefault(group, {})
+        for copy in (lease for lease in life.leases if lease.copy):
+            ends = [a.sure for a in life.leases if a.call.start < copy.call.start and a.place != copy.place]
+            of.setdefault(copy.queue, []).append((copy.offset, min(ends, default=0)))
+    found: dict[str, dict[Place, int]] = {}
+    for group, of in queues.items():
+        found[group] = {}
+        for queue, copies in of.items():
+            made = 0
+            for offset, end in sorted(copies):
+                made = max(made, end)
+                found[group][queue, True, offset] = made
+    return found
+
+
+def _overlaps(life: _Held) -> Iterator[tuple[Lease, Lease]]:
+    """Yields neighbouring leases that certainly both ran when the answers to both pops had arrived."""
+    if life.perhaps:
+        return
+    order = sorted(life.leases, key=lambda lease: lease.call.start)
+    for a, b in pairwise(order):
+        both = max(a.call.end or 0, b.call.end or 0)
+        acked = life.acked is not None and life.acked.start < both
+        if both < a.sure and both < b.sure and not acked:
+            yield a, b
+
+
+def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
+    """Deliveries requested after an acknowledgement had been accepted while its lease certainly ran."""
+    ack = life.acked
+    if ack is None or ack.end is None:
+        return
+    before = [lease for lease in life.leases if (lease.call.end or 0) <= ack.start]
+    if not before or ack.end >= max(lease.sure for lease in before):
+        return
+    for lease in life.leases:
+        if lease.call.start > ack.end:
+            yield ack, lease
+
+
+def _needed(life: _Held, ack: Call, again: Lease, made: Mapping[Place, int]) -> list[Forgotten]:
+    """The facts of which the brokers must have forgotten one, for `again` to be permitted after an acknowledgement:
+
+    * The acknowledgement itself.
+    * The earlier deliveries of the place of `again`, if that is not the acknowledged place. A message that came back is
+      at two places: its own, and one of the group's retry topic.
+    * The return of the message: a new master may put it into the retry topic once more, as its check points may be
+      older than the last master's. Such a copy waits there until those before it are delivered; it was `made` (`_made`)
+      at some time before `again`.
+    * An earlier lease: then the acknowledged delivery was a second one, and the first one is due.
+    """
+    end = ack.end or 0
+    found = [(end, end, again)]
+    before = [lease for lease in life.leases if lease.call.start < again.call.start]
+    if again.place not in (lease.place for lease in before if lease.handle == life.delivery(ack)):
+        earlier = [at.call.end or 0 for at in before if at.place == again.place]
+        found += [(at, at, again) for at in earlier]
+        if again.copy and not earlier and made[again.place] <= again.call.start:
+            found.append((made[again.place], again.call.start, again))
+    for second in before:
+        if second.handle == life.delivery(ack):
+            found += _due(life, second, again)
+    return found
+
+
+def _due(life: _Held, second: Lease, again: Lease) -> list[Forgotten]:
+    """Leases without an acknowledgement that ran when the message was delivered a `second` time, and may have ended
+    when `again` came.
+    """
+    return [
+        (lease.call.end or 0, lease.call.end or 0, second)
+        for lease in life.leases
+        if lease.handle not in life.handles
+        and lease.call.start < second.call.start < lease.over
+        and lease.sure <= (again.call.end or 0)
+    ]
+
+
+def _never_returned(
+    scene: RunTimeline, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
+) -> Iterator[Anomaly]:
+    """Yields one anomaly. Its window is that of the message that had the most time to come back."""
+    if not gone:
+        return
+    waited = max(((lease.over, last_pop[group]) for group, _, lease in gone), key=lambda span: span[1] - span[0])
+    group, identity, lease = gone[0]
+    reason = (
+        f"{len(gone):,} messages of group {group} were popped, never acknowledged, and not delivered again within "
+        f"{limit / SECOND:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
+        f"from {lease.node} at {clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest"
+    )
+    found = _anomaly("never-returned", reason, scene, [(lease, lease) for _, _, lease in gone], False)
+    yield replace(found, window=waited, limit_s=limit / SECOND)
+
+
+def _anomaly(
+    name: str, reason: str, scene: RunTimeline, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool
+) -> Anomaly:
+    calls = [(a.call if isinstance(a, Lease) else a, b.call) for a, b in pairs]
+    window = (calls[0][0].start, max(b.end or b.start for _, b in calls))
+    key = pairs[0][1].queue
+    return Anomaly(
+        name,
+        f"{reason}.{scene.describe(window[0], calls[0][1].end or window[1], group_of(key))}",
+        key if len({b.queue for _, b in pairs}) == 1 else None,
+        sorted({call.invoke.index for pair in calls[:6] for call in pair}),
+        window,
+        {"count": len(pairs), **scene.details(*window, group_of(key))},
+        legal=_AFTER_A_FAULT if legal else None,
+    )

@@ -1,0 +1,290 @@
+"""Judges that the service recovers: `unavailable` and `never-recovered` (design.md, section 3).
+
+The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
+fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
+connected. A server that ended after a fault had damaged its files is not up. If a fault leaves such a majority and
+lasts longer than the limit, the group must serve during the fault. A group that serves again only when its frozen
+leader continues has not failed over. Time in which no client sends a request is not counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.base.evidence import nodes_at
+from checkers.base.impairment import ended_by_damage, majority_connected, sides
+from results.fault_intervals import FaultInterval, fault_intervals
+from results.figures import SECOND, clock
+from results.op import INVOKE, Op
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Excuse, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """A silence while a majority was up and connected. Times in ns; `last`: to the end, past every heal; `outlasted`:
+    it did not end before the heal of the fault that had begun it.
+    """
+
+    start: int
+    end: int
+    attempts: int
+    last: bool
+    outlasted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """The basis for judging a run's silences: faults, moments at which faults or requests begin or end, invocations of
+    clients, the times in which clients send requests (`_asking`), ends of heals and their beginnings (ns).
+    """
+
+    fault_intervals: Sequence[FaultInterval]
+    moments: Sequence[int]
+    tries: Sequence[int]
+    asking: Sequence[tuple[int, int]]
+    heals: Sequence[int]
+    healing: Sequence[int]
+
+
+class Availability:
+    """`limit_s`: the longest time until an acknowledgement. `nodes`: all nodes of the group.
+
+    `acknowledges`: True for completions that prove service (`harness.api.Workload.acknowledges`). `quorums`: see
+    `results.deployment.DeploymentRecord`; None: one kind of servers, on every node.
+    """
+
+    name = "availability"
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        limit_s: float,
+        acknowledges: Callable[[Op], bool],
+        quorums: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        self.nodes, self.quorums = tuple(nodes), quorums
+        self.limit = int(limit_s * SECOND)
+        self.acknowledges = acknowledges
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `longest_silence_s`, `acks`, and per strike: `recovery_s`, seconds from its heal to the next ack;
+        `failover_s`, seconds from its injection to the next ack; `sides`: part of the cut nodes -> seconds to the first
+        ack by one of them while it was active (`during_s`), and after its heal (`after_s`). None: no such ack.
+        """
+        ops = _before_restart(run)
+        end = ops[-1].time if ops else 0
+        acknowledged = [op for op in ops if op.is_client and op.type != "invoke" and self.acknowledges(op)]
+        acks = [op.time for op in acknowledged]
+        tries = [op.time for op in ops if op.is_client and op.type == "invoke"]
+        if not tries:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no client op was invoked")
+        found = fault_intervals(run.history)
+        heals = sorted(s.end_ns for s in found if s.end_ns is not None and s.end_ns <= end)
+        gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
+        healing = [op.time for op in run.history.nemesis if op.f == "heal" and op.type == "invoke"]
+        ended = ended_by_damage(run.history, found, self.quorums)
+        asking = _asking(ops, end, self.limit // 3)
+        edges = {t for s in (*found, *ended) for t in (s.start_ns, s.end_ns) if t is not None}
+        moments = sorted(edges | {t for pair in asking for t in pair})
+        course = _Course([*found, *ended], moments, tries, asking, heals, healing)
+        outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
+        recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
+        longest = max((b - a for a, b in gaps), default=0) / SECOND
+        stats = {
+            "longest_silence_s": round(longest, 3),
+            "acks": len(acks),
+            "recovery_s": recovery,
+            "failover_s": {f"{s.fault} {s.id}": _after(s.start_ns, acks) for s in found},
+            "sides": self._sides(found, acknowledged),
+        }
+        if outages:
+            anomalies = [self._tell(run, o) for o in outages]
+            return CheckResult(self.name, Verdict.INVALID, anomalies[-1].summary, anomalies, stats)
+        if not acks:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no operation was ever acknowledged", stats=stats)
+        if heals and acks[-1] < heals[-1]:
+            seconds = (end - heals[-1]) / SECOND
+            reason = f"no operation acknowledged after the last heal, but only {seconds:.1f} s were observed"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason, stats=stats)
+        slowest = max((r for r in recovery.values() if r is not None), default=None)
+        # A silence may be longer than the limit and valid: the limit runs from the heal of the fault in it.
+        reason = (
+            ""
+            if slowest is None
+            else f"; slowest acknowledgement after a heal: {slowest:.1f} s (limit {self.limit / SECOND:g} s)"
+        )
+        long = [(a, b) for a, b in gaps if b - a >= self.limit]
+        owed = max((right - left for a, b in long for _, left, right in self._owed(course, a, b)), default=0) / SECOND
+        excuses: list[Excuse] = []
+        if long:
+            why = "faults, or pauses of the clients, began again before the limit was over"
+            excuses = [Excuse("silence-under-faults", len(long), why, self.limit / SECOND, owed)]
+            reason = f" (service was owed for at most {owed:.1f} s of it without a break: {why}){reason}"
+        reason = f"longest silence {longest:.1f} s{reason}"
+        return CheckResult(self.name, Verdict.VALID, reason, stats=stats, excuses=excuses)
+
+    def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
+        """The maximal stretches of the silence [a, b], as long as the limit, with a majority connected and clients that
+        send requests.
+        """
+        outages: list[_Outage] = []
+        for begin, left, right in self._owed(course, a, b) if b - a >= self.limit else ():
+            attempts = bisect_right(course.tries, right) - bisect_left(course.tries, left)
+            if right - left >= self.limit and attempts:
+                heals = course.heals
+                last = at_end and right == b and (not heals or b - max(left, heals[-1]) >= self.limit)
+                outages.append(_Outage(left, right, attempts, last))
+            else:
+                edges = sorted({a, *(t for t in course.moments if a < t < b)})
+                outages += self._outlasted(course, [e for e in edges if begin <= e < right], right)
+        return outages
+
+    def _owed(self, course: _Course, a: int, b: int) -> Iterator[tuple[int, int, int]]:
+        """Yields the stretches of the silence [a, b] with a connected majority and requests of clients: (begin, start
+        of the limit, end).
+        """
+        found = course.fault_intervals
+        edges = sorted({a, *(t for t in course.moments if a < t < b)})
+        stretches: list[tuple[int, int]] = []
+        for left, right in zip(edges, [*edges[1:], b], strict=True):
+            active = [s for s in found if s.start_ns <= left and (s.end_ns is None or s.end_ns > left)]
+            asked = any(begin <= left < until for begin, until in course.asking)
+            if not asked or not majority_connected(self.nodes, active, self.quorums):
+                continue
+            if stretches and stretches[-1][1] == left:
+                stretches[-1] = (stretches[-1][0], right)
+            else:
+                stretches.append((left, right))
+        for begin, right in stretches:
+            # The limit runs from a heal (also from the one that brings the majority back), and continues when a later
+            # fault leaves a majority connected; it runs from the last acknowledgement only if no fault explains
+            # the silence that followed.
+            troubled = any(s.start_ns < begin + self.limit and (s.end_ns is None or s.end_ns > begin) for s in found)
+            yield begin, next((h for h in course.heals if begin <= h < right), right) if troubled else begin, right
+
+    def _outlasted(self, course: _Course, edges: Sequence[int], right: int) -> Iterator[_Outage]:
+        """Yields stretches of a silence, as long as the limit, in which no fault began or ended."""
+        for start, end in zip(edges, [*edges[1:], right], strict=True):
+            attempts = bisect_right(course.tries, end) - bisect_left(course.tries, start)
+            if end - start >= self.limit and attempts:
+                outlasted = any(start + self.limit <= h <= end for h in course.healing)
+                yield _Outage(start, end, attempts, False, outlasted)
+
+    def _sides(
+        self, found: Sequence[FaultInterval], acks: Sequence[Op]
+    ) -> dict[str, dict[str, dict[str, float | None]]]:
+        """The `sides` in `stats`, for every strike that cuts nodes off from one another, or stops some."""
+        by_node: dict[str, list[int]] = {}
+        for op in acks:
+            by_node.setdefault(str(op.extra.get("node")), []).append(op.time)
+        felt: dict[str, dict[str, dict[str, float | None]]] = {}
+        for interval in found:
+            parts = sides(self.nodes, interval)
+            if len(parts) > 1 or (parts and len(parts[0]) < len(self.nodes)):
+                about = felt[f"{interval.fault} {interval.id}"] = {}
+                for part in parts:
+                    times = sorted(t for node in part for t in by_node.get(node, ()))
+                    during = [t for t in times if interval.end_ns is None or t <= interval.end_ns]
+                    about[" ".join(part)] = {
+                        "during_s": _after(interval.start_ns, during),
+                        "after_s": None if interval.end_ns is None else _after(interval.end_ns, times),
+                    }
+        return felt
+
+    def _tell(self, run: RunRecord, outage: _Outage) -> Anomaly:
+        nodes = nodes_at(run, outage.end, self.nodes)
+        leaders = [
+            f"{n} (term {reported.get('term')})" for n, reported in nodes.items() if reported.get("role") == "leader"
+        ]
+        seconds = (outage.end - outage.start) / SECOND
+        alone = self._without_leader(run, outage) / SECOND
+        who = f"{' and '.join(leaders)} reported to be leader" if leaders else "no node reported to be leader"
+        if leaders and alone >= 1:
+            who = f"no node reported to be leader for {alone:.1f} s of it; at its end, {who}"
+        tail = ", up to the end of the run" if outage.last else ""
+        if outage.outlasted:
+            tail = ", as long as the fault was active: no other node took over"
+        summary = (
+            f"no operation was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
+            f"{self.limit / SECOND:g} s) although a majority of the nodes was up and connected; "
+            f"{outage.attempts} ops were tried; {who}"
+        )
+        tried = [op.index for op in run.history.clients if op.type != "invoke" and outage.start < op.time <= outage.end]
+        details: dict[str, Any] = {
+            "nodes": nodes,
+            "attempts": outage.attempts,
+            "seconds": round(seconds, 3),
+            "leaderless_s": round(alone, 3),
+        }
+        return Anomaly(
+            "never-recovered" if outage.last or outage.outlasted else "unavailable",
+            summary,
+            ops=sorted({*tried[:3], *tried[-3:]}),
+            window=(outage.start, outage.end),
+            details=details,
+            limit_s=self.limit / SECOND,
+        )
+
+    def _without_leader(self, run: RunRecord, outage: _Outage) -> int:
+        """The time (ns) of an outage in which no node reported to be leader."""
+        leads: dict[str, bool] = {}
+        alone, since = 0, outage.start
+        for seen in run.observations:
+            if seen.node not in self.nodes:
+                continue
+            if seen.time >= outage.end:
+                break
+            if seen.time > since:
+                alone += 0 if any(leads.values()) else seen.time - since
+                since = seen.time
+            leads[seen.node] = seen.role == "leader"
+        return alone + (0 if any(leads.values()) else outage.end - since)
+
+
+def _before_restart(run: RunRecord) -> list[Op]:
+    """The ops up to the restart of all servers (or the final phase): after it, recovery is not the service's own."""
+    ops: list[Op] = []
+    for op in run.history:
+        if op.f == "restart-all" or op.extra.get("phase") == "final":
+            break
+        ops.append(op)
+    return ops
+
+
+def _asking(ops: Sequence[Op], end: int, idle: int) -> list[tuple[int, int]]:
+    """The times with requests of clients: from an invocation to its completion. Pauses of at most `idle` ns between two
+    requests, or before `end`, count as well. Longer silence of the clients proves nothing about the servers.
+    """
+    open_since: dict[int, int] = {}
+    spans: list[tuple[int, int]] = []
+    for op in ops:
+        if not op.is_client:
+            continue
+        if op.type == INVOKE:
+            open_since[op.process] = op.time
+            spans.append((op.time, op.time))
+        else:
+            spans.append((open_since.pop(op.process, op.time), op.time))
+    found: list[tuple[int, int]] = []
+    for begin, until in sorted(spans):
+        if found and begin - found[-1][1] <= idle:
+            found[-1] = (found[-1][0], max(found[-1][1], until))
+        else:
+            found.append((begin, until))
+    if found and end - found[-1][1] <= idle:
+        found[-1] = (found[-1][0], end)
+    return found
+
+
+def _recovery(interval: FaultInterval, acks: Sequence[int]) -> float | None:
+    return _after(interval.end_ns or 0, acks)
+
+
+def _after(moment: int, acks: Sequence[int]) -> float | None:
+    """Seconds from a moment to the first acknowledgement after it."""
+    at = bisect_right(acks, moment)
+    return round((acks[at] - moment) / SECOND, 3) if at < len(acks) else None

@@ -1,0 +1,1 @@
+"""Checkers of single servers and of their agreement: ends, logs, disks, terms, elections, state machines."""
