@@ -12,11 +12,10 @@ from harness.batch.input import units_in
 from harness.boundary import report_unexpected
 from harness.plan.plan import PlanError
 from results.errors import HistoryError
-from results.formats import ReadOptions, read_history
-from results.formats.detect import is_packed
+from results.formats import ReadOptions, limited, open_history
 from results.op import Op
 from results.op_table import is_op_table, read_part, row_groups, runs_of, write_op_table
-from results.reading import bounded, exists, memory_limit
+from results.reading import exists
 from results.sealed import ops_of
 from results.store import RunDir
 from results.verdict import Verdict
@@ -73,19 +72,19 @@ def _histories(unit: Unit, format_: str, options: ReadOptions, memory: int | Non
     if unit.kind == "run":
         folder = RunDir(path)
         evidence = folder.history if exists(folder.history) else folder.journal
-        with bounded(path, memory_limit(evidence, memory, packed=is_packed(evidence))):
+        with limited(evidence, memory, path):
             ops = list(folder.load().history)
         yield unit.name, ops
     elif path.suffix == ".parquet" and is_op_table(path):
         begin, end = unit.groups or (0, len(row_groups(path)))
         for group in range(begin, end):
-            with bounded(path, memory_limit(path, memory, packed=True)):
+            with limited(path, memory):
                 table = read_part(path, (group, group + 1))
             for run, first, last in runs_of(table):
-                with bounded(path, memory_limit(path, memory, packed=True)):
+                with limited(path, memory):
                     ops = list(ops_of(path, table.slice(first, last - first)))
                 yield run, ops
     else:
-        with bounded(path, memory_limit(path, memory, packed=is_packed(path))):
-            ops = list(read_history(path, format_, options).history)
+        with open_history(path, format_) as history, history.limited(memory):
+            ops = list(history.read(options).history)
         yield unit.name, ops

@@ -10,7 +10,7 @@ import json
 import resource
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,16 +41,15 @@ from harness.parts import registry
 from harness.plan.plan import Plan, PlanError
 from results.bulk import making_many
 from results.errors import HistoryError
-from results.formats import read_history
-from results.formats.detect import is_packed, is_parquet
+from results.formats import limited, open_history
 from results.formats.foreign import implied_model
 from results.history import History
 from results.impact import impacts
 from results.op import OK
 from results.op_table import is_op_table, read_part, row_groups, runs_of
-from results.reading import bounded, exists, memory_limit
+from results.reading import exists
 from results.record import RunRecord
-from results.sealed import ops_of, read_columns, row_count, sealed_keys
+from results.sealed import ops_of, sealed_keys
 from results.store import RunDir
 from results.trends import IMPACT
 from results.verdict import CheckResult, Verdict, worst
@@ -168,7 +167,8 @@ class UnitResult:
 def _stored(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     """Judges a stored run, by its own plan and with all its workload's checkers."""
     folder = RunDir(place)
-    with _reading(folder.history if exists(folder.history) else folder.journal, place, check_options):
+    evidence = folder.history if exists(folder.history) else folder.journal
+    with limited(evidence, check_options.memory, place):
         record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     checkers = registry.workload(plan).checkers(record.deployment)
@@ -208,10 +208,10 @@ def _some_keys(look: UnitResult, place: Path, check_options: CheckOptions) -> No
         plan = Plan.read(folder.plan)
         checkers = registry.workload(plan).checkers(folder.load_deployment())
         judges = [c for c in checkers if isinstance(c, Linearizable)]
-        with _reading(folder.history, folder.history, check_options):
+        with limited(folder.history, check_options.memory):
             history = History(sealed_keys(folder.history, *unit.keys))
     else:
-        with _reading(place, place, check_options):
+        with limited(place, check_options.memory):
             history = History(sealed_keys(place, *unit.keys))
         judges = [check_options.checker(unit.model or implied_model(history, check_options.ignore) or "")]
     for judge_ in judges:
@@ -225,14 +225,15 @@ def _some_keys(look: UnitResult, place: Path, check_options: CheckOptions) -> No
 
 def _foreign(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     clock = Clock()
-    if is_parquet(place) and row_count(place) >= MANY:
-        with _reading(place, place, check_options):
-            columns = read_columns(place)
-        if _by_columns(look, look.unit.name, columns, check_options, clock):
-            return
-        del columns
-    with _reading(place, place, check_options):
-        foreign = read_history(place, check_options.format, check_options.options)
+    with open_history(place, check_options.format) as history:
+        if (history.rows or 0) >= MANY:
+            with history.limited(check_options.memory):
+                columns = history.columns()
+            if _by_columns(look, look.unit.name, columns, check_options, clock):
+                return
+            del columns
+        with history.limited(check_options.memory):
+            foreign = history.read(check_options.options)
     _begin(look, look.unit.name, foreign.history, look.unit.model, clock, check_options, foreign.start)
 
 
@@ -242,7 +243,7 @@ def _table(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     parts = row_groups(place)
     begin, end = unit.groups or (0, len(parts))
     for group in range(begin, end):
-        with _reading(place, place, check_options):
+        with limited(place, check_options.memory):
             table = read_part(place, (group, group + 1))
         if unit.slice is not None:
             table = _share(table, *unit.slice)
@@ -258,11 +259,6 @@ def _model(name: str, check_options: CheckOptions) -> Model[Any] | None:
         return check_options.model(name)
     except ValueError:
         return None
-
-
-def _reading(evidence: Path, name: Path, check_options: CheckOptions) -> AbstractContextManager[None]:
-    """The context in which `evidence` is read, with the memory limit of a history; an error names `name`."""
-    return bounded(name, memory_limit(evidence, check_options.memory, packed=is_packed(evidence)))
 
 
 def _share(table: pa.Table, number: int, count: int) -> pa.Table:
@@ -313,7 +309,7 @@ def _singly(look: UnitResult, place: Path, table: pa.Table, check_options: Check
         try:
             if end - start >= MANY and _by_columns(look, run, table.slice(start, end - start), check_options, clock):
                 continue
-            with _reading(place, place, check_options), making_many():
+            with limited(place, check_options.memory), making_many():
                 history = History(ops_of(place, table.slice(start, end - start)))
             _begin(look, run, history, unit.model, clock, check_options)
         except HistoryError as problem:

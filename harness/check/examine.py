@@ -29,12 +29,10 @@ from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.parts import registry
 from harness.plan.plan import PlanError
 from results.errors import HistoryError, StoreError
-from results.formats import ForeignHistory, read_history
-from results.formats.detect import is_packed, is_parquet
+from results.formats import ForeignHistory, OpenedHistory, open_history
 from results.formats.foreign import appends, implied_by, implied_model
 from results.history import History
 from results.op import INVOKE, OK
-from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 
@@ -51,7 +49,8 @@ def examine(path: Path, shown: str, model: str | None, check_options: CheckOptio
         with nullcontext() if check_options.jit else plain():
             if path.is_dir():
                 return _stored(path, shown, check_options)
-            return _history(path, shown, model, check_options)
+            with open_history(path, check_options.format) as history:
+                return _history(history, shown, model, check_options)
     except HistoryError as problem:
         return CheckReport(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
     except PlanError as problem:
@@ -110,14 +109,15 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
     )
 
 
-def _history(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport:
+def _history(history: OpenedHistory, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport:
     if check_options.workload is not None:
-        return judged(path, shown, check_options.workload, check_options)
-    quick = _by_columns(path, shown, model, check_options)
+        return judged(history, shown, check_options.workload, check_options)
+    quick = _by_columns(history, shown, model, check_options)
     if quick is not None:
         return quick
-    with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
-        foreign = read_history(path, check_options.format, check_options.options)
+    with history.limited(check_options.memory):
+        foreign = history.read(check_options.options)
+    path = history.path
     chosen = model or (implied_model(foreign.history, check_options.ignore) if check_options.ignore else foreign.model)
     if chosen is None:
         raise HistoryError(path, None, why_no_model(foreign.history))
@@ -186,18 +186,15 @@ def _of_messages() -> list[str]:
     ]
 
 
-def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport | None:
+def _by_columns(
+    history: OpenedHistory, shown: str, model: str | None, check_options: CheckOptions
+) -> CheckReport | None:
     """Judges a long sealed history without an object for each op. None: it needs the ordinary way."""
-    if check_options.format not in ("auto", "parquet") or not is_parquet(path):
-        return None
-    # Only here: Arrow takes longer to load than a small history takes to check.
-    from results.sealed import read_columns, row_count
-
     try:
-        if row_count(path) < MANY:
+        if (history.rows or 0) < MANY:
             return None
-        with bounded(path, memory_limit(path, check_options.memory, packed=True)):
-            columns = read_columns(path)
+        with history.limited(check_options.memory):
+            columns = history.columns()
         clock = DecisionTime()
         found = examine_columns(columns, model, check_options)
     except HistoryError:

@@ -23,28 +23,26 @@ from harness.check.report import CheckOptions, CheckReport
 from harness.check.summary import check_lines
 from harness.parts import registry
 from results.errors import HistoryError
-from results.formats import ForeignHistory, read_history
-from results.formats.detect import is_packed, unpacked
+from results.formats import ForeignHistory, OpenedHistory
 from results.history import History
 from results.op import INVOKE, OK
-from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
 _PROBLEMS = 5
 
 
-def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
+def judged(history: OpenedHistory, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
     """Judges a file. Raises HistoryError for its content, with the line if the format has one line for each op."""
-    with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
-        foreign = read_history(path, check_options.format, check_options.options)
+    with history.limited(check_options.memory):
+        foreign = history.read(check_options.options)
     record, clients = RunRecord(foreign.history), foreign.history.clients
     notes, damage = tuple(foreign.notes), tuple(foreign.damage)
     whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=len(clients), notes=notes, damage=damage)
-    _insist_on_messages(path, workload, clients, check_options)
+    _insist_on_messages(history.path, workload, clients, check_options)
     problems = validate(foreign.history, _PROBLEMS + 1)
     if problems:
-        raise _refusal(path, foreign, problems)
+        raise _refusal(history, foreign, problems)
     found = judge(record, [WellFormed()])
     clock = DecisionTime()
     if found.verdict == Verdict.VALID:
@@ -103,33 +101,21 @@ def _examined(whole: CheckReport, found: Judgement) -> CheckReport:
     )
 
 
-def _refusal(path: Path, foreign: ForeignHistory, problems: Sequence[BadOp]) -> HistoryError:
+def _refusal(history: OpenedHistory, foreign: ForeignHistory, problems: Sequence[BadOp]) -> HistoryError:
     first, *others = problems
+    path = history.path
+    line = history.line_of(first.op, len(foreign.history)) if foreign.format == "jsonl" else None
     if any(_is_micro_ops(op.value) for op in foreign.history.clients):
         what = (
             "its value is a list of Jepsen's micro-ops ([[:send key value] ...]); an op for each send and poll is right"
         )
-        return HistoryError(path, _line(path, foreign, first.op), f"op {first.op}: {what} (docs/histories.md)")
+        return HistoryError(path, line, f"op {first.op}: {what} (docs/histories.md)")
     more = f" (and {'more than ' * (len(others) == _PROBLEMS)}{min(len(others), _PROBLEMS - 1)} more" if others else ""
     listed = f": {'; '.join(str(p) for p in others[:2])})" if others else ""
-    return HistoryError(
-        path, _line(path, foreign, first.op), f"{first}{more}{listed}; docs/histories.md has the ops and their values"
-    )
+    return HistoryError(path, line, f"{first}{more}{listed}; docs/histories.md has the ops and their values")
 
 
 def _is_micro_ops(value: Any) -> bool:
     return isinstance(value, list) and any(
         isinstance(step, list) and step[:1] in (["send"], ["poll"]) for step in value
     )
-
-
-def _line(path: Path, foreign: ForeignHistory, op: int) -> int | None:
-    """The line of an op, blank lines not counted. None if ops and lines are not one to one."""
-    if foreign.format != "jsonl":
-        return None
-    seen, found = -1, None
-    with unpacked(path) as file:
-        for number, text in enumerate(file, 1):
-            seen += not text.isspace()
-            found = number if seen == op and found is None else found
-    return found if seen + 1 == len(foreign.history) else None

@@ -22,9 +22,9 @@ from harness.plan.plan import Plan
 from results.errors import HistoryError
 from results.evidence import changes, digests
 from results.evidence import describe as describe_changes
-from results.formats.detect import is_packed
+from results.formats import limited
 from results.junit import write_junit
-from results.reading import bounded, exists, memory_limit
+from results.reading import exists
 from results.record import BEGUN, NODES_GONE, RunRecord
 from results.report import write_report
 from results.store import RunDir
@@ -88,7 +88,7 @@ def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, 
     Raises PlanError when its workload is not installed here, HistoryError when it cannot be read.
     """
     evidence = folder.history if exists(folder.history) else folder.journal
-    with bounded(folder.path, memory_limit(evidence, memory, packed=is_packed(evidence))):
+    with limited(evidence, memory, folder.path):
         record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     return record, judge_run(record, registry.workload(plan))

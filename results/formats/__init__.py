@@ -19,17 +19,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from results.errors import HistoryError
-from results.formats.detect import FORMATS, read_history
+from results.formats.detect import FORMATS
 from results.formats.edn import write_edn
 from results.formats.foreign import ForeignHistory, ReadOptions
 from results.formats.jsonl import write_jsonl
+from results.formats.opened import OpenedHistory, limited, open_history, read_history
 
 __all__ = [
     "FORMATS",
     "ForeignHistory",
     "HistoryError",
+    "OpenedHistory",
     "Path",
     "ReadOptions",
+    "limited",
+    "open_history",
     "read_history",
     "write_edn",
     "write_jsonl",

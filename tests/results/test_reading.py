@@ -21,8 +21,7 @@ from checkers.servers.logs import ServerLogs
 from results import reading
 from results.durable import created, link, replacing, write_text
 from results.errors import HistoryError, StoreError
-from results.formats import read_history, write_jsonl
-from results.formats.detect import is_packed
+from results.formats import open_history, read_history, write_jsonl
 from results.op import Op
 from results.op_table import read_part, write_op_table
 from results.reading import log_lines, memory_limit, opened, read_bytes, read_json, read_toml
@@ -199,7 +198,8 @@ def test_lines_without_operations_have_an_end(tmp_path: Path) -> None:
 def test_the_allowance_follows_what_a_file_takes_on_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "h"
     path.write_bytes(b"\x1f\x8b" + b"x" * (100 * MIB))
-    assert is_packed(path)
+    with open_history(path) as history:
+        assert history.packed
     assert memory_limit(path, None, packed=False) >= 800 * MIB
     assert memory_limit(path, None, packed=True) >= 16_000 * MIB
     assert memory_limit(path, 100 * MIB, packed=True) == 100 * MIB

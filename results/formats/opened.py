@@ -1,0 +1,158 @@
+"""Opens a history's file once: its format, the size of its content, and the ways to read it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from results.bulk import making_many
+from results.errors import HistoryError
+from results.formats.detect import FORMATS, PARQUET, detect
+from results.formats.edn import read_edn
+from results.formats.foreign import ForeignHistory, ReadOptions, implied_model
+from results.formats.jsonl import read_jsonl
+from results.formats.porcupine import read_etcd_log, read_kv_log
+from results.history import History
+from results.reading import bounded, memory_limit, opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TEXT_READERS: Final = {"edn": read_edn, "porcupine-etcd": read_etcd_log, "porcupine-kv": read_kv_log}
+_HEAD: Final = 65_536
+_GZIP: Final = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class OpenedHistory:
+    """A history's file, open, for the time of `open_history`.
+
+    file     its bytes, unpacked if it is gzip.
+    packed   True if its content is larger than the file: gzip, Parquet.
+    parquet  True if it is a Parquet file, by its first bytes.
+    """
+
+    path: Path
+    file: IO[bytes]
+    packed: bool
+    parquet: bool
+    _format: str
+
+    @cached_property
+    def rows(self) -> int | None:
+        """The number of ops of a sealed history, from the file's own directory; None for any other format. Raises
+        HistoryError if the directory cannot be read.
+        """
+        if not self.parquet or self._format not in ("auto", "parquet"):
+            return None
+        # Imported here: Arrow takes longer to load than a small history takes to check.
+        from results.sealed import row_count
+
+        return row_count(self.path)
+
+    def columns(self) -> pa.Table:
+        """The columns of a sealed history (`results.sealed.read_columns`)."""
+        from results.sealed import read_columns
+
+        return read_columns(self.path)
+
+    def limited(self, memory: int | None) -> AbstractContextManager[None]:
+        """The context in which it is read: with at most this many bytes of memory (`results.reading.memory_limit`)."""
+        return bounded(self.path, memory_limit(self.path, memory, packed=self.packed))
+
+    def read(self, options: ReadOptions | None = None) -> ForeignHistory:
+        """The history, converted. Raises HistoryError, with path and line, if it is of no known format, or corrupt."""
+        with _explained(self.path), making_many():
+            self.file.seek(0)
+            head = self.file.read(_HEAD)
+            self.file.seek(0)
+            format_ = detect(self.path, head) if self._format == "auto" else self._format
+            return _read(self.path, self.file, format_, options or ReadOptions())
+
+    def line_of(self, op: int, ops: int) -> int | None:
+        """The number of the line with an op, blank lines not counted. None if ops and lines are not one to one."""
+        seen, found = -1, None
+        self.file.seek(0)
+        for number, text in enumerate(self.file, 1):
+            seen += not text.isspace()
+            found = number if seen == op and found is None else found
+        return found if seen + 1 == ops else None
+
+
+@contextmanager
+def open_history(path: Path, format: str = "auto") -> Iterator[OpenedHistory]:
+    """Opens a file for its block. `format` is one of `FORMATS`, or `auto`: its content shows it.
+
+    Raises HistoryError for a file that cannot be opened, and for a format that does not exist.
+    """
+    if format != "auto" and format not in FORMATS:
+        raise HistoryError(path, None, f"no format {format!r}; there are {', '.join(('auto', *FORMATS))}")
+    with _explained(path):
+        if path.is_dir():
+            raise HistoryError(path, None, "a folder, not a history")
+        file = opened(path)
+    with file:
+        with _explained(path):
+            magic = file.read(len(PARQUET))
+            file.seek(0)
+        packed = magic[:2] == _GZIP
+        whole = io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
+        yield OpenedHistory(path, whole, packed or magic == PARQUET, magic == PARQUET, format)
+
+
+def read_history(path: Path, format: str = "auto", options: ReadOptions | None = None) -> ForeignHistory:
+    """The history in a file, converted. `format` is one of `FORMATS`, or `auto`.
+
+    Raises HistoryError, with path and line, for a file that cannot be read, is of no known format, or is corrupt.
+    """
+    with open_history(path, format) as history:
+        return history.read(options)
+
+
+def limited(path: Path, memory: int | None, shown: Path | None = None) -> AbstractContextManager[None]:
+    """The context in which the history of a run is read: with at most this many bytes of memory. shown: the path that
+    an error names instead of this one.
+    """
+    try:
+        with open_history(path) as history:
+            packed = history.packed
+    except HistoryError:  # its reader says what is wrong with it
+        packed = False
+    return bounded(shown or path, memory_limit(path, memory, packed=packed))
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turns the errors of a file that cannot be read into HistoryError."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as problem:
+        raise HistoryError(path, None, f"cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+    except RecursionError:
+        raise HistoryError(path, None, "a value in it is nested too deeply") from None
+
+
+def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:
+    if format_ == "parquet":
+        # Imported here: Arrow takes longer to load than a small history takes to check.
+        from results.sealed import read_sealed
+
+        history = History(read_sealed(path))
+        return ForeignHistory(history, format_, implied_model(history))
+    if format_ == "jsonl":
+        return read_jsonl(path, file, options)
+    data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        number = data.count(b"\n", 0, problem.start) + 1
+        raise HistoryError(path, number, f"not UTF-8 text (byte {problem.start} is {data[problem.start]:#x})") from None
+    del data
+    return _TEXT_READERS[format_](path, text, options)
