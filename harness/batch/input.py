@@ -6,16 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib.metadata import entry_points, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from checkers.spark.files import Files, Found, as_path, join
 from checkers.spark.units import Unit, file_cost, rows_cost, unit_cost
+from harness.batch.sources import sources_of
 from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.offline import HISTORY
 from harness.parts.registry import WORKLOADS
-from harness.plan.plan import PlanError
 from results.errors import HistoryError
 from results.formats.foreign import implied_model
 from results.history import History
@@ -23,47 +22,8 @@ from results.op import Op
 from results.op_table import is_op_table, row_groups
 from results.sealed import distinct, row_count
 
-_JUDGED_FROM = (
-    "checkers",
-    "results.formats",
-    *(
-        f"results.{name}"
-        for name in (
-            "bulk",
-            "cache",
-            "deployment",
-            "errors",
-            "fault_intervals",
-            "figures",
-            "history",
-            "impact",
-            "journal",
-            "machine",
-            "permission",
-        )
-    ),
-    *(
-        f"results.{name}"
-        for name in (
-            "journal",
-            "machine",
-            "observations",
-            "op",
-            "permission",
-            "op_table",
-            "permission",
-            "reading",
-            "record",
-            "sealed",
-            "store",
-            "strikes",
-            "verdict",
-        )
-    ),
-    *(f"harness.batch.{name}" for name in ("judge", "logs", "rows", "work")),
-    "harness.check",
-)
-"""Packages and modules whose sources can change a verdict, or other columns of its row."""
+_JUDGING = ("harness.batch.work", "harness.batch.logs")
+"""The modules that judge the units of a batch."""
 
 _DERIVED = frozenset({"verdict.json", "report.html", "junit.xml"})
 """Files of a run that follow from the others, and are written again by every check."""
@@ -74,34 +34,13 @@ Tell = Callable[[str], None]
 
 def checker_version() -> str:
     """`0.1.0+3f2a91c04b7d`: this package, and a digest of all sources that can change a verdict, the workloads' and
-    those of other packages' workloads included.
+    those of other packages' workloads included. Raises PlanError if the sources of a workload are not there.
     """
     digest = hashlib.sha256()
     plugged = {point.value.partition(":")[0] for point in entry_points(group=WORKLOADS)}
-    for name in (*_JUDGED_FROM, *sorted(plugged)):
-        for source in _sources(name):
-            digest.update(source.read_bytes())
+    for source in sources_of({*_JUDGING, *plugged}):
+        digest.update(source.read_bytes())
     return f"{version('rocketmq-harness')}+{digest.hexdigest()[:12]}"
-
-
-def _sources(module: str) -> list[Path]:
-    """Paths of a module's source, or of all modules of a package. Raises PlanError if it has none: a version without
-    it would stay the same when the module changes, and no stored verdict would be renewed.
-    """
-    try:
-        spec = find_spec(module)
-    except ImportError:
-        spec = None
-    if spec is not None and spec.submodule_search_locations:
-        found = sorted(p for where in spec.submodule_search_locations for p in Path(where).rglob("*.py"))
-    else:
-        found = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
-    if not found:
-        raise PlanError(
-            f"the sources of {module} were not found, so a change in them could not renew the stored verdicts; "
-            "install the package that it belongs to again, or remove it"
-        )
-    return found
 
 
 def units_in(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +24,7 @@ from harness.batch import input as batch_input
 from harness.batch.pack import pack
 from harness.batch.rows import rows_of
 from harness.batch.run import BatchPlan, check_on, run_batch
+from harness.batch.sources import sources_of
 from harness.batch.work import BatchWork
 from harness.check.examine import Columns, examine, examine_columns
 from harness.check.judging import judge_stored
@@ -612,9 +612,37 @@ def test_a_workload_without_sources_is_an_error(monkeypatch: pytest.MonkeyPatch)
         batch_input.checker_version()
 
 
-def test_what_the_checkers_and_readers_are_made_of_is_part_of_their_version() -> None:
-    """But for what only writes."""
+def test_all_that_judges_is_part_of_the_version_and_nothing_else() -> None:
+    """A change in one of them must renew the stored verdicts; a change in a plot or a backend must not."""
     root = Path(batch_input.__file__).parents[2]
-    sources = [*(root / "checkers").rglob("*.py"), *(root / "results/formats").rglob("*.py"), root / "results/store.py"]
-    used = {name for path in sources for name in re.findall(r"^from (results\.\w+)", path.read_text(), re.MULTILINE)}
-    assert used - {"results.durable", "results.verdict_table"} <= set(batch_input._JUDGED_FROM)
+    plugged = {point.module for point in entry_points(group=WORKLOADS)}
+    found = {str(path.relative_to(root)) for path in sources_of({*batch_input._JUDGING, *plugged})}
+    judges = {str(path.relative_to(root)) for path in (root / "checkers").rglob("*.py") if path.name != "__init__.py"}
+    compiled = "checkers/linearizability/compiled"
+    others = {f"{compiled}/warm.py", f"{compiled}/cache_locator.py", "checkers/spark/batch.py"}
+    assert judges - found == {*others, "checkers/spark/session.py"}
+    formats = {str(path.relative_to(root)) for path in (root / "results/formats").rglob("*.py")}
+    assert {*formats, "results/permission.py", "harness/check/judging.py", "workloads/messages.py"} <= found
+    assert not [path for path in found if path.startswith(("infra", "nemesis", "harness/run", "results/report"))]
+
+
+def test_a_module_that_a_plug_in_imports_is_part_of_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "their_package"
+    (package / "inner").mkdir(parents=True)
+    for name, text in {
+        "__init__": "",
+        "workload": "from .rules import (\n    limit,\n)\n",
+        "rules": "def limit():\n    import their_package.inner.deep\n",
+        "inner/__init__": "from . import beside\n",
+        "inner/deep": "from ..top import what\n",
+        "inner/beside": "",
+        "top": "import json, no_such_package",
+        "unused": "",
+    }.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [str(path.relative_to(package)) for path in sources_of({"their_package.workload"})]
+    expected = ["__init__", "inner/__init__", "inner/beside", "inner/deep", "rules", "top", "workload"]
+    assert found == [f"{name}.py" for name in expected]
