@@ -88,14 +88,14 @@ class PowerCut(Injection):
             for name in names
             if name not in cycle.lost or name not in cycle.kept or cycle.data.get(name) != self.data
         ]
-        told = f", {cycle.told} sockets could not be muted" if cycle.told else ""
+        unmuted = f", {cycle.not_muted} sockets could not be muted" if cycle.not_muted else ""
         what = (
-            f"{count} servers stopped, {cycle.muted} connections ended without a word{told}; {len(names)} disks cut "
+            f"{count} servers stopped, {cycle.muted} connections ended without a word{unmuted}; {len(names)} disks cut "
             f"off within {cycle.cut_within_ms:.0f} ms, mounted again after {cycle.mounted_ms:.0f} ms; unsynced file "
             f"gone on {len(cycle.lost)} of {len(names)} nodes, synced file there on {len(cycle.kept)}"
             f"{', data=writeback' if 'writeback' in cycle.data.values() else ''}"
         )
-        return Evidence(not wrong and cycle.killed == count and not cycle.told, what)
+        return Evidence(not wrong and cycle.killed == count and not cycle.not_muted, what)
 
     def healed(self, deployment: Deployment) -> Evidence:
         """Probes if each server has a new process, and prepares the disks for the next failure."""

@@ -7,6 +7,9 @@ Two kinds of places, one line each (`FILE:LINE: what is wrong`), and exit code 1
 - words of this project's own where the field has an ordinary one (`told` for *reported*), in docstrings, comments,
   messages and docs. `BANNED` gives the ordinary word.
 
+Two kinds of text are exempt: a code span (`` `tell()` ``), which names an identifier or quotes a log; and a line of
+Python that ends with a comment `# plain_english: REASON`, for a name that stored files or another project fix.
+
 The rules, with examples, are in docs/style.md.
 """
 
@@ -60,6 +63,9 @@ BANNED: Final = {
 _QUOTING: Final = (Path(__file__).resolve(), ROOT.resolve() / "docs" / "style.md")
 """Files that quote the words, to say what is wrong with them."""
 
+_EXEMPT: Final = re.compile(r"# plain_english: \S")
+_CODE_SPAN: Final = re.compile(r"`[^`\n]*`")
+
 _BANNED: Final = [(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), instead) for words, instead in BANNED.items()]
 
 
@@ -73,6 +79,13 @@ class Place(NamedTuple):
 
 def of_code(path: Path, source: str) -> Iterator[Place]:
     """Yields the places of a Python file: docstrings, comments and texts."""
+    lines = source.splitlines()
+    for place in _of_code(path, source):
+        if not _EXEMPT.search(lines[place.line - 1]):
+            yield place
+
+
+def _of_code(path: Path, source: str) -> Iterator[Place]:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for docstring in _docstrings(node):
@@ -110,6 +123,7 @@ def _docstrings(node: ast.AST) -> Iterator[ast.Constant]:
 
 
 def _banned(path: Path, line: int, text: str) -> Iterator[Place]:
+    text = _CODE_SPAN.sub("``", text)
     for word, instead in _BANNED:
         for found in word.finditer(text):
             yield Place(path, line + text.count("\n", 0, found.start()), f"{found[0]!r}; the ordinary word: {instead}")

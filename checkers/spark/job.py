@@ -28,6 +28,7 @@ Portion = tuple[Unit, ...]
 
 _AT_ONCE = 2
 _SHOWN = 5
+_EXAMPLES: Final = "told"  # plain_english: the key in stored receipts
 
 FILE_BYTES: Final = 1 << 20
 """The size of the rows of one verdict file, or a little more: compressed, as they come from the workers. Unpacked they
@@ -61,7 +62,7 @@ class Receipt:
                 "name": self.name,
                 "source": self.source,
                 "runs": dict(self.runs),
-                "told": [list(one) for one in self.examples[:_SHOWN]],
+                _EXAMPLES: [list(one) for one in self.examples[:_SHOWN]],
                 **({"part": self.part} if self.part else {}),
                 **({"ended": True} if self.ended else {}),
                 **({"empty": True} if self.empty else {}),
@@ -71,7 +72,7 @@ class Receipt:
     @staticmethod
     def read(line: str) -> Receipt:
         data = json.loads(line)
-        examples = [(run, verdict, reason) for run, verdict, reason in data["told"]]
+        examples = [(run, verdict, reason) for run, verdict, reason in data[_EXAMPLES]]
         flags = data.get("ended", False), data.get("empty", False)
         return Receipt(data["unit"], data["name"], data["source"], data["runs"], examples, data.get("part"), *flags)
 

@@ -50,17 +50,17 @@ skip() {        # moves on over `$1` commands without running them
     for ((i = 0; i < $1; i++)); do at=$((at + 1 + words[at])); done
 }
 
-undo() {        # runs every undo command, even if one fails; then says how that went
-    local i worst=0 told= rc
+undo() {        # runs every undo command, even if one fails; then prints the result
+    local i worst=0 failures= rc
     for ((i = 0; i < undos; i++)); do
         run_next
         rc=$?
         if ((rc != 0)); then
             ((worst == 0)) && worst=$rc
-            told+="undo $((i + 1)) ended with $rc: $said "
+            failures+="undo $((i + 1)) ended with $rc: $said "
         fi
     done
-    printf 'undone %s %s %s\n' "$worst" "$1" "$told"
+    printf 'undone %s %s %s\n' "$worst" "$1" "$failures"
 }
 
 at=0

@@ -11,7 +11,7 @@ OutcomeType = Literal["ok", "fail", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`why` is one line in plain words; empty for `ok`."""
+    """A server's answer as an outcome. `why` is one line in plain words; empty for `ok`."""
 
     type: OutcomeType
     why: str

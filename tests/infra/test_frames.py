@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.machines.scripts import tell
+from infra.machines.scripts import frames_command
 from infra.machines.scripts.frames import NoFrame, Proxy, read_header
 
 
@@ -53,18 +53,18 @@ class Rig:
         for end in (self.opener, self.server):
             end.settimeout(5)
 
-    def tell(self, *words: str) -> list[str]:
-        script = Path(tell.__file__)
+    def command(self, *words: str) -> list[str]:
+        script = Path(frames_command.__file__)
         done = subprocess.run(
             [sys.executable, script, self.control, *words], capture_output=True, text=True, check=True
         )
         return done.stdout.splitlines()
 
     def arm(self, act: str, code: int = 310, **rule: object) -> None:
-        self.tell("arm", "r", f"act={act}", f"code={code}", *(f"{key}={value}" for key, value in rule.items()))
+        self.command("arm", "r", f"act={act}", f"code={code}", *(f"{key}={value}" for key, value in rule.items()))
 
     def fired(self) -> int:
-        return sum(line.startswith("fired r ") for line in self.tell("report"))
+        return sum(line.startswith("fired r ") for line in self.command("report"))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_frames_pass_both_ways_and_are_counted_by_the_code_of_their_request(rig:
         assert read(rig.opener, len(answer)) == answer
     rig.server.sendall(frame(39, 9, 2))  # a request of the server's own, one way
     read(rig.opener, len(frame(39, 9, 2)))
-    assert rig.tell("report") == [
+    assert rig.command("report") == [
         f"count {rig.port} request 39 opener 1",
         f"count {rig.port} request 310 server 2",
         f"count {rig.port} response 310 opener 2",
@@ -128,7 +128,7 @@ def test_a_frame_in_pieces_and_several_at_once(rig: Rig) -> None:
         rig.opener.sendall(three[at : at + 7])
         time.sleep(0.001)
     assert read(rig.server, len(three)) == three
-    assert rig.tell("report") == [f"count {rig.port} request 310 server 3"]
+    assert rig.command("report") == [f"count {rig.port} request 310 server 3"]
 
 
 def test_what_is_passed_on_before_the_rule_is_no_rules(rig: Rig) -> None:
@@ -141,7 +141,7 @@ def test_what_is_passed_on_before_the_rule_is_no_rules(rig: Rig) -> None:
     rest = first[50:] + frame(310, 3)
     assert read(rig.server, len(rest)) == rest
     assert rig.fired() == 1
-    assert f"count {rig.port} request 310 server 3" in rig.tell("report")
+    assert f"count {rig.port} request 310 server 3" in rig.command("report")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -159,14 +159,14 @@ def test_rules_that_come_and_go_in_the_middle_of_a_stream_change_no_byte(rig: Ri
         left = left[size:]
         if dice.random() < 0.15:
             armed = not armed
-            rig.tell(*(["arm", "r", "act=drop", "code=999"] if armed else ["disarm", "r"]))
+            rig.command(*(["arm", "r", "act=drop", "code=999"] if armed else ["disarm", "r"]))
     reader.join(10)
     assert got == [whole]
     for n in range(40):
         rig.server.sendall(frame(0, n, 1))
     read(rig.opener, sum(len(frame(0, n, 1)) for n in range(40)))
     codes = [read_header(one)[0] for one in sent]
-    told = rig.tell("report")
+    told = rig.command("report")
     for words in ("request 34 ", "response 34 ", "request 310 ", "response 310 "):
         assert [int(line.split()[-1]) for line in told if words in line] == [codes.count(int(words.split()[1]))]
 
@@ -174,7 +174,7 @@ def test_rules_that_come_and_go_in_the_middle_of_a_stream_change_no_byte(rig: Ri
 def test_what_is_no_frame_passes_as_it_is(rig: Rig) -> None:
     rig.opener.sendall(b"GET / HTTP/1.0\r\n\r\n")
     assert read(rig.server, 18) == b"GET / HTTP/1.0\r\n\r\n"
-    assert rig.tell("report")[0].startswith(f"count {rig.port} request -1 server ")
+    assert rig.command("report")[0].startswith(f"count {rig.port} request -1 server ")
 
 
 def test_the_end_of_a_stream_passes(rig: Rig) -> None:
@@ -203,7 +203,7 @@ def test_every_answer_is_dropped_until_the_rule_is_disarmed(rig: Rig) -> None:
         rig.server.sendall(frame(0, number, 1))
     assert silent(rig.opener)
     assert rig.fired() == 2
-    rig.tell("disarm", "r")
+    rig.command("disarm", "r")
     rig.server.sendall(frame(0, 3, 1))
     assert read(rig.opener, len(frame(0, 3, 1))) == frame(0, 3, 1)
 
@@ -220,7 +220,7 @@ def test_a_frame_that_is_held_comes_at_the_end_and_others_pass_it(rig: Rig) -> N
     rig.opener.sendall(frame(310, 1) + frame(310, 2))
     assert read(rig.server, len(frame(310, 2))) == frame(310, 2)
     assert silent(rig.server)
-    rig.tell("disarm", "r")
+    rig.command("disarm", "r")
     assert read(rig.server, len(frame(310, 1))) == frame(310, 1)
 
 
@@ -266,7 +266,7 @@ def test_only_connections_to_its_port_are_meant(rig: Rig) -> None:
 
 def test_a_rule_that_cannot_be_meant_is_told_in_one_line(rig: Rig) -> None:
     done = subprocess.run(
-        [sys.executable, tell.__file__, rig.control, "arm", "r", "act=drop"],
+        [sys.executable, frames_command.__file__, rig.control, "arm", "r", "act=drop"],
         capture_output=True,
         text=True,
         check=False,
@@ -277,7 +277,7 @@ def test_a_rule_that_cannot_be_meant_is_told_in_one_line(rig: Rig) -> None:
 
 def test_nobody_answers(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, tell.__file__, str(tmp_path / "none"), "report"],
+        [sys.executable, frames_command.__file__, str(tmp_path / "none"), "report"],
         capture_output=True,
         text=True,
         check=False,

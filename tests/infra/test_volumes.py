@@ -147,7 +147,7 @@ def test_peers_are_not_told_of_a_failure_of_power(cluster: Cluster, volumes: lis
     (made,) = set(established(second, first)) - set(before)
     if power:
         found = volume.power_cycle({volumes[0]: [process]})
-        assert (found.muted, found.told) == (1, 0)
+        assert (found.muted, found.not_muted) == (1, 0)
     else:
         first.run(["kill", "-9", str(process.pid)])
     time.sleep(1)

@@ -84,7 +84,7 @@ def redirects(node: Node, links: Iterable[Link]) -> bool:
 
 def runs(node: Node) -> bool:
     """True if the node's proxy answers."""
-    return node.run(_tell("report"), check=False).code == 0
+    return node.run(_command("report"), check=False).code == 0
 
 
 def arm(node: Node, name: str, rule: Mapping[str, object], then: Sequence[Sequence[str]], *, ttl_s: float) -> Lease:
@@ -92,13 +92,13 @@ def arm(node: Node, name: str, rule: Mapping[str, object], then: Sequence[Sequen
     that run on the node at the end. Raises InfraError.
     """
     words = [f"{key}={value}" for key, value in rule.items()]
-    return node.lease([_tell("arm", name, *words)], [_tell("disarm", name), *then], ttl_s=ttl_s)
+    return node.lease([_command("arm", name, *words)], [_command("disarm", name), *then], ttl_s=ttl_s)
 
 
 def report(node: Node) -> Report:
     """The counts of the node's proxy since its start. Raises InfraError if none answers."""
     try:
-        lines = node.run(_tell("report")).text.splitlines()
+        lines = node.run(_command("report")).text.splitlines()
     except CommandFailed as problem:
         raise InfraError(f"{node.name}: {problem}") from problem
     counts, fired = [], []
@@ -132,5 +132,5 @@ def _tag(link: Link, port: int) -> str:
     return f"{'to' if link.opens else 'from'} {link.address} {port}."
 
 
-def _tell(*words: str) -> list[str]:
-    return ["python3", "-c", text("tell.py"), _CONTROL, *words]
+def _command(*words: str) -> list[str]:
+    return ["python3", "-c", text("frames_command.py"), _CONTROL, *words]

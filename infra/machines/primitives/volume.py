@@ -83,7 +83,7 @@ class PowerCycle:
     cut_within_ms  between the cut of the first volume and that of the last.
     killed         processes that ended by it.
     muted          their connections that ended without a packet to the peer.
-    told           their sockets that could not be muted: a peer may have noticed.
+    not_muted      their sockets that could not be muted: a peer may have noticed.
     lost           nodes on which a file that was never synced is gone.
     kept           nodes on which a file that was synced before is there.
     data           node -> the mode of its journal afterwards.
@@ -96,7 +96,7 @@ class PowerCycle:
     mounted_ms: float
     killed: int
     muted: int
-    told: int
+    not_muted: int
     lost: Sequence[str]
     kept: Sequence[str]
     data: Mapping[str, Data]
@@ -154,7 +154,7 @@ def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequen
         mounted_ms=max(t["mounted"] for t in times),
         killed=sum(answer["killed"] for answer in found),
         muted=sum(answer["muted"] for answer in found),
-        told=sum(answer["told"] for answer in found),
+        not_muted=sum(answer["not_muted"] for answer in found),
         lost=[name for name, probe in probes.items() if not probe["unsynced"]],
         kept=[name for name, probe in probes.items() if probe["synced"]],
         data={name: probe["data"] for name, probe in probes.items()},

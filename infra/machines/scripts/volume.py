@@ -108,7 +108,7 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     for _, end in ends:
         send(end, signal.SIGSTOP)
     times["stopped"] = ms(began)
-    connections, told = muted(ends)
+    connections, not_muted = muted(ends)
     before = [small_files(volume, durable) for volume in volumes]
     for folder in folders:
         write(folder, UNSYNCED, b"unsynced", sync=False)
@@ -153,7 +153,7 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         "probes": probes,
         "killed": len(processes),
         "muted": len(connections),
-        "told": told,
+        "not_muted": not_muted,
         "changed": changed,
     }
 

@@ -11,8 +11,8 @@ import socket
 import sys
 
 
-def tell(path: str, words: list[str]) -> int:
-    """Exit code of the command: the answer is on stdout when it is 0."""
+def send(path: str, words: list[str]) -> int:
+    """Prints the answer (on stdout if the proxy did it, else on stderr), and returns the exit code."""
     answer = bytearray()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as proxy:
         proxy.settimeout(10)
@@ -30,4 +30,4 @@ def tell(path: str, words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(tell(sys.argv[1], sys.argv[2:]))
+    sys.exit(send(sys.argv[1], sys.argv[2:]))
