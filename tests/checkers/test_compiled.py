@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -47,6 +48,8 @@ from checkers.linearizability.search.jit_linearization import JustInTime
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
+
+ROOT = Path(__file__).parents[2]
 
 ensure(KEYS)
 
@@ -368,6 +371,16 @@ def test_warming_compiles_and_says_where(tmp_path: Path) -> None:
     compiled = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
     assert compiled
     subprocess.run(argv, env=environment, capture_output=True, check=True)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == compiled
+    # A second checkout, at another place and with other times, has nothing to compile: the cache goes by content.
+    second = tmp_path / "second checkout"
+    for package in ("checkers", "results"):
+        shutil.copytree(ROOT / package, second / package, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    for path in second.rglob("*.py"):
+        os.utime(path, (1e9, 1e9))
+    there = environment | {"PYTHONPATH": str(second)}
+    ended = subprocess.run(argv, env=there, cwd=second, capture_output=True, text=True, check=True)
+    assert "compiling" not in ended.stderr
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == compiled
     off = subprocess.run(argv, env=environment | {"HARNESS_NO_JIT": "1"}, capture_output=True, text=True, check=True)
     assert "nothing to compile" in off.stdout
