@@ -17,7 +17,6 @@ SMALLEST = {
     "log_checker": ["--ops", "4000"],
     "batch": ["--histories", "40", "--rounds", "1"],
     "checker": ["--rounds", "1", "--limit-s", "0.1", "--only", "swaps"],
-    "checker.ablation": ["--count", "1"],
 }
 ON_SERVERS = {"frame_proxy"}
 """Runs on clusters: part of the night (`tests/cluster/test_frame_proxy_benchmark.py`)."""
@@ -30,13 +29,17 @@ def test_no_benchmark_is_left_out() -> None:
     folder = ROOT / "benchmarks"
     programs = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     programs |= {path.parent.name for path in folder.glob("*/__main__.py")}
-    assert programs == {name for name in SMALLEST if "." not in name} | ON_SERVERS
+    assert programs == SMALLEST.keys() | ON_SERVERS
 
 
-@pytest.mark.parametrize("name", SMALLEST)
+LONG = [pytest.param("checker.ablation", marks=pytest.mark.nightly)]
+"""A minute: the hard histories are what it is about."""
+
+
+@pytest.mark.parametrize("name", [*SMALLEST, *LONG])
 def test_a_benchmark_runs_on_its_smallest_input(name: str) -> None:
     """Each ends with a code other than 0 when a verdict, or what came back from a file, is wrong."""
-    argv = [sys.executable, "-m", f"benchmarks.{name}", *SMALLEST[name]]
+    argv = [sys.executable, "-m", f"benchmarks.{name}", *SMALLEST.get(name, ["--count", "1"])]
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     if name == "checker" and shutil.which("go") is None:
         assert ended.returncode == 64

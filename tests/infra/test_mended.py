@@ -79,6 +79,7 @@ def _runner(
 
 
 @pytest.mark.parametrize(("mends", "end"), [([], "100000 1000"), ([37], "60000 600")])
+@pytest.mark.nightly
 def test_a_truncated_tail_returns_at_a_restart_unless_it_is_cleared(
     mends: Sequence[int], end: str, run: Run, tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_truncated_tail_returns_at_a_restart_unless_it_is_cleared(
 
 
 @pytest.mark.parametrize(("mends", "messages"), [([], 100), ([67], 60)])
+@pytest.mark.nightly
 def test_a_start_after_a_crash_builds_queues_of_entries_that_are_not_committed_unless_mended(
     mends: Sequence[int], messages: int, run: Run, tmp_path: Path
 ) -> None:
@@ -103,6 +105,7 @@ def test_a_start_after_a_crash_builds_queues_of_entries_that_are_not_committed_u
         ([12, 70], 100),  # 70 alone: the heads are not counted, and a part of the queue is cut off
     ],
 )
+@pytest.mark.nightly
 def test_a_start_of_5_2_0_after_a_crash_deletes_the_queues_unless_mended(
     mends: Sequence[int], messages: int, run_5_2_0: Run, tmp_path: Path
 ) -> None:
@@ -112,6 +115,7 @@ def test_a_start_of_5_2_0_after_a_crash_deletes_the_queues_unless_mended(
 
 
 @pytest.mark.parametrize(("mends", "read"), [([], "30, then 60"), ([69], "30, then 30")])
+@pytest.mark.nightly
 def test_a_slave_that_lost_its_connection_is_not_waited_for_by_5_1_0_unless_mended(
     mends: Sequence[int], read: str, run_5_1_0: Run, tmp_path: Path
 ) -> None:
@@ -129,6 +133,7 @@ def test_a_slave_that_lost_its_connection_is_not_waited_for_by_5_1_0_unless_mend
         ([68], 5, "10, 10"),
     ],
 )
+@pytest.mark.nightly
 def test_a_slot_whose_timers_are_all_lost_leads_into_a_circle_unless_mended(
     mends: Sequence[int], kept: int, timers: str, run: Run, tmp_path: Path
 ) -> None:
@@ -139,6 +144,7 @@ def test_a_slot_whose_timers_are_all_lost_leads_into_a_circle_unless_mended(
 
 
 @pytest.mark.parametrize(("mends", "messages"), [([], 10), ([48], 9)])
+@pytest.mark.nightly
 def test_a_start_takes_a_message_with_torn_properties_unless_mended(
     mends: Sequence[int], messages: int, run: Run, tmp_path: Path
 ) -> None:
@@ -174,6 +180,7 @@ def test_a_leader_of_5_5_0_hears_of_a_higher_term(run: Run, tmp_path: Path) -> N
         ("log", [57], "refused, got 0 1 2 3 4"),
     ],
 )
+@pytest.mark.nightly
 def test_a_write_that_the_disk_refuses_or_takes_in_part_loses_a_message_unless_mended(
     fails: str, mends: Sequence[int], told: str, run: Run, tmp_path: Path
 ) -> None:
@@ -281,6 +288,7 @@ def test_a_snapshot_that_cannot_be_synced_is_a_good_one_unless_mended(
         ([39], ["applied 300, snapshots 0", "again 300"]),
     ],
 )
+@pytest.mark.nightly
 def test_a_controller_alone_loses_all_at_a_restart_unless_it_takes_no_snapshots(
     mends: Sequence[int], lines: Sequence[str], run: Run, tmp_path: Path
 ) -> None:
@@ -321,6 +329,7 @@ def test_a_heartbeat_behind_the_end_of_its_connection_makes_a_member_unless_mend
         ([19], ["500", "999"], "end 99900 999, got 998, right 998, found 0"),  # the last one may be half of a write
     ],
 )
+@pytest.mark.nightly
 def test_a_damaged_message_takes_the_ones_behind_it_along_unless_mended(
     mends: Sequence[int], damaged: Sequence[str], end: str, run: Run, tmp_path: Path
 ) -> None:
@@ -338,6 +347,7 @@ def test_a_damaged_message_takes_the_ones_behind_it_along_unless_mended(
         ([22], "99", "end 98, entry 99: INDEX_OUT_OF_RANGE, votes ACCEPT ACCEPT"),
     ],
 )
+@pytest.mark.nightly
 def test_a_damaged_entry_is_in_the_log_after_a_start_unless_mended(
     mends: Sequence[int], damaged: str, end: str, run_dledger: Run, tmp_path: Path
 ) -> None:
@@ -356,6 +366,7 @@ def test_an_entry_that_changes_while_the_member_runs_is_read_unless_mended(
     assert run_dledger("Damaged", ["late", str(tmp_path), "70"], mends) == [told]
 
 
+@pytest.mark.nightly
 def test_an_acting_master_hands_over_old_and_decided_half_messages_unless_mended(run: Run, tmp_path: Path) -> None:
     unread = [f"e{n}" for n in range(31, 40)]  # it reads 32 decisions
     handed_over = ["a", "b", "c", "c", "d", *unread]
