@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
+import pytest
 from effort import effort
 from fault_stories import S, Story
 
@@ -102,6 +103,7 @@ def _broken(run: _Run) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_judge_finds_what_the_definition_says_and_nothing_else() -> None:
     judge = Availability(NODES, LIMIT, lambda op: op.type == "ok")
     counted: Counter[bool] = Counter()

@@ -71,6 +71,7 @@ def meter() -> Meter:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.slow
 def test_every_compiled_stage_agrees_with_brute_force(family: str) -> None:
     seen = set()
     for problem in problems(family, seed=11):

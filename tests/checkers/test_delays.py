@@ -351,6 +351,7 @@ PLANTED = (
 
 
 @pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.slow
 def test_every_planted_violation_is_found(bug: str) -> None:
     for seed in range(12):
         result = simulated(seed, bug)

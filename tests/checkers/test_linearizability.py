@@ -295,6 +295,7 @@ def test_keys_can_be_checked_at_once() -> None:
     }
 
 
+@pytest.mark.slow
 def test_long_valid_history_of_one_key() -> None:
     """50,000 ops; no recursion, no quadratic step."""
     events: list[Event] = []

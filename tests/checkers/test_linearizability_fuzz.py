@@ -29,6 +29,7 @@ from results.verdict import Verdict
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.slow
 def test_every_algorithm_agrees_with_brute_force(family: str) -> None:
     seen = set()
     for problem in problems(family, seed=1):
@@ -127,6 +128,7 @@ def _valid(problem: Problem) -> bool:
 
 
 @pytest.mark.parametrize("family", ["cas-register", "unique-values", "kv"])
+@pytest.mark.slow
 def test_what_must_not_change_a_verdict_does_not(family: str) -> None:
     """Laws that need no oracle, on histories of up to 30 ops."""
     model, draw, _ = FAMILIES[family]
@@ -242,6 +244,7 @@ WEAKENED = [
 
 
 @pytest.mark.parametrize("weakened", WEAKENED, ids=lambda w: w.__name__)
+@pytest.mark.slow
 def test_fuzz_notices_a_weakened_search(weakened: type[JustInTime]) -> None:
     assert any(
         (_answer(weakened, problem) == Verdict.VALID) != brute_force(problem)

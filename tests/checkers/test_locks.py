@@ -337,6 +337,7 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
 @pytest.mark.parametrize(
     "seeds", [range(40), pytest.param(range(40, 1000), marks=[pytest.mark.slow, pytest.mark.nightly])]
 )
+@pytest.mark.slow
 def test_good_groups_raise_no_alarm(seeds: range) -> None:
     alarms = {seed: r.reason for seed in seeds if (r := simulated(seed)).verdict != Verdict.VALID}
     assert alarms == {}
@@ -346,6 +347,7 @@ PLANTED = ("locked-twice", "locked-by-two", "minority-grant", "lock-stuck", "con
 
 
 @pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.slow
 def test_every_planted_violation_is_found(bug: str) -> None:
     """In most runs: whether it shows depends on who held which queue when the fault came and went."""
     found = [bug in {a.name for a in simulated(seed, bug).anomalies} for seed in range(12)]

@@ -96,6 +96,7 @@ def test_a_bug_of_a_judge_is_not_taken_for_bad_data() -> None:
         raise ValueError("theirs")
 
 
+@pytest.mark.slow
 def test_bad_values_are_never_called_a_failure_of_a_judge() -> None:
     rng, text = Random(7), 0
     good = list(simulate(1, None, 2, consumers=1, owners=1)[0].history)

@@ -52,6 +52,7 @@ def test_every_model_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
 def test_the_checker_agrees_with_brute_force(name: str) -> None:
     """What a real object did is valid; with one answer falsified, brute force decides."""
     rng, seen = Random(f"{name}/1"), set()
@@ -305,6 +306,7 @@ def test_a_start_value_that_makes_no_sense_is_refused() -> None:
         KV(1)
 
 
+@pytest.mark.slow
 def test_a_long_history_knows_its_start_and_the_short_names() -> None:
     """Columns, which long histories are decided from, have no number for a start value."""
     many = [step for n in range(1, MANY) for step in (("w", n, n), ("r", None, n))]

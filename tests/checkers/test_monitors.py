@@ -71,6 +71,7 @@ def test_a_register_of_unknown_start_is_one_that_starts_with_something() -> None
     assert len(seen) == 4, seen
 
 
+@pytest.mark.slow
 def test_elements_of_a_set_are_objects_of_their_own() -> None:
     """Thirty elements, thirty clients: 2 ** 30 states for a search of the whole."""
     rng = Random("elements")

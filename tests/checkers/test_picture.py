@@ -113,6 +113,7 @@ def test_only_a_violation_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize("name", ["cas-register", "fifo-queue", "log", "fenced-lock"])
+@pytest.mark.slow
 def test_every_path_is_an_order_that_can_have_been(name: str) -> None:
     """Each op within its call, one after the other; all that had returned before the error is there."""
     rng, pictures, several = Random(name), 0, 0
@@ -189,6 +190,7 @@ def long_history(ops: int) -> History:
     return history(*events, *did(3, "read", None, 77))
 
 
+@pytest.mark.slow
 def test_ten_thousand_ops_are_a_page_of_moderate_size() -> None:
     bad = long_history(10_000)
     page = picture(bad.calls, CasRegister(), check(bad, CasRegister()), "x")

@@ -145,6 +145,7 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
 @pytest.mark.parametrize(
     "seeds", [range(25), pytest.param(range(25, 1000), marks=[pytest.mark.slow, pytest.mark.nightly])]
 )
+@pytest.mark.slow
 def test_good_groups_raise_no_alarm(seeds: range) -> None:
     alarms = {seed: r.reason for seed in seeds if (r := simulated(seed)).verdict != Verdict.VALID}
     assert alarms == {}
@@ -158,6 +159,7 @@ def test_what_a_good_run_shows() -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.slow
 def test_every_planted_violation_is_found(bug: str) -> None:
     found = [names([simulated(seed, bug)]) for seed in range(12)]
     assert sum(bug in each for each in found) >= 10

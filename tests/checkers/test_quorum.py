@@ -217,6 +217,7 @@ def test_good_groups_raise_no_alarm(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.slow
 def test_every_planted_violation_is_found(bug: str) -> None:
     found = [names([simulated(seed, bug)]) for seed in range(8)]
     assert sum(bug in each for each in found) >= 7

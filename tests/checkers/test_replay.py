@@ -34,6 +34,7 @@ def without_its_last_op(judge: Judge) -> Judge:
 
 
 @pytest.mark.parametrize("family", [family for family, (model, _) in UNIQUE.items() if model != "mutex"])
+@pytest.mark.slow
 def test_a_monitor_whose_order_is_wrong_gets_no_verdict(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, model = Random(f"replay/{family}"), model_of(family)
     judge = fast(model).monitor

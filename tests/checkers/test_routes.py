@@ -313,6 +313,7 @@ def test_good_clusters_raise_no_alarm(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.slow
 def test_every_planted_violation_is_found(bug: str) -> None:
     for seed in range(8):
         assert names([simulated(seed, bug)]) == {bug}, seed

@@ -10,6 +10,7 @@ from fuzz.bad_input import End, failures, wrong
 
 
 @pytest.mark.parametrize("share", range(5))
+@pytest.mark.slow
 def test_bad_input_ends_well(share: int) -> None:
     numbers = range(share * effort(30), (share + 1) * effort(30))
     bad = [f"--seed 7 --only {n} ({one.name}): {text}" for n, one, _, text in failures(7, numbers) if text]
@@ -17,6 +18,7 @@ def test_bad_input_ends_well(share: int) -> None:
 
 
 @pytest.mark.parametrize("share", range(2))
+@pytest.mark.slow
 def test_bad_series_end_well(share: int) -> None:
     """The same for nights, series, findings files, mends, strikes, packages of others, the action and odd ops."""
     numbers = range(share * effort(30), (share + 1) * effort(30))

@@ -540,6 +540,7 @@ STRANGE = ("unknown op", "idle", "begins with 7", "only looks", "short names", "
         ({"initial": Start(ANYTHING)}, "cas-register"),
     ],
 )
+@pytest.mark.slow
 def test_strange_histories_have_the_verdicts_of_harness_check(
     options: dict[str, Any], model: str | None, form: str, jit: bool, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_logged_traceback_goes_into_a_file(capsys: pytest.CaptureFixture[str])
         ("harness list >&-", 0),
     ],
 )
+@pytest.mark.slow
 def test_output_that_goes_nowhere(script: str, code: int, tmp_path: Path) -> None:
     write_jsonl(GOOD, tmp_path / "good.jsonl")
     done = in_shell(script, tmp_path)

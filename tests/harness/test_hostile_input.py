@@ -97,6 +97,7 @@ MATRIX = '[[cells]]\nworkload = ["log"]\nnemesis = ["none"]\nversion = ["5.5.0"]
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
+@pytest.mark.slow
 def test_one_line_before_anything_is_started(
     argv: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +121,7 @@ def test_one_line_before_anything_is_started(
         ('options = "--nodes 99"', "nodes is 99"),
     ],
 )
+@pytest.mark.slow
 def test_the_options_of_a_matrix_are_looked_at_first(
     text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

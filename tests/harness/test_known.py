@@ -204,6 +204,7 @@ def test_a_run_is_compared_with_the_findings(broken_run: Outcome) -> None:
 
 
 @pytest.mark.parametrize(("fail_on", "is_known", "code"), [("any", True, 1), ("new", True, 0), ("new", False, 1)])
+@pytest.mark.slow
 def test_a_stored_run_is_compared_again(
     fail_on: str,
     is_known: bool,
@@ -237,6 +238,7 @@ def test_a_stored_run_is_compared_again(
     ],
     ids=["changed", "missing", "added", "plan"],
 )
+@pytest.mark.slow
 def test_changed_evidence_leaves_the_verdict_open(
     change: Callable[[RunDir], object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

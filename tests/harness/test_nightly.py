@@ -168,6 +168,7 @@ def test_options_of_a_workload_need_no_cluster_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("suite", sorted(SUITES.glob("*.toml")), ids=lambda path: str(path.stem))
+@pytest.mark.slow
 def test_the_suites_can_be_run(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = read_matrix(suite)
     assert not found.impossible

@@ -73,6 +73,7 @@ BROKEN = {
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_a_broken_plug_in_does_not_stop_what_does_not_name_it(
     kind: str, argv: list[str], install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

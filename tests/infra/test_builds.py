@@ -82,6 +82,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("published"), "--release", "8", "-g:none", more={"com/lib/A.class": b"1"})
 
 
+@pytest.mark.slow
 def test_the_same_source_is_unchanged_however_it_was_compiled(published: Path, tmp_path: Path) -> None:
     """Other bytes do not make another class. Of the 535 classes of two modules of 5.5.0, JDK 17 in place of JDK 8 makes
     535 with other bytes, and 21 with another digest.
@@ -125,6 +126,7 @@ NIGHT = [
         *NIGHT,
     ],
 )
+@pytest.mark.slow
 def test_a_change_in_any_class_is_one_of_its_outermost_class(
     before: str, after: str, published: Path, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_change_in_any_class_is_one_of_its_outermost_class(
     assert found.describe() == "5.5.0 + 1 changed class (Store)"
 
 
+@pytest.mark.slow
 def test_new_classes_and_other_libraries_are_counted_apart(published: Path, tmp_path: Path) -> None:
     """The first jar of the class path has a class; what no jar of the system under test has is a library."""
     own = build(tmp_path, "--release", "8", more={"com/lib/A.class": b"2", "META-INF/versions/9/x.class": b"3"})

@@ -145,6 +145,7 @@ def test_what_is_passed_on_before_the_rule_is_no_rules(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_rules_that_come_and_go_in_the_middle_of_a_stream_change_no_byte(rig: Rig, seed: int) -> None:
     dice = random.Random(seed)
     sent = [frame(dice.choice([34, 310]), n, body=dice.randbytes(dice.choice([0, 10, 400_000]))) for n in range(40)]

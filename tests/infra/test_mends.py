@@ -178,6 +178,7 @@ def run_toy(folder: Path, *edits: Edit) -> subprocess.CompletedProcess[str]:
 BOOM = Edit("toy.Toy.boom", "body", "{ return 0; }")
 
 
+@pytest.mark.slow
 def test_the_agent_edits_methods_and_says_so(toy: Path, tmp_path: Path) -> None:
     file = tmp_path / "term"
     file.write_text("old")
@@ -208,6 +209,7 @@ def test_the_agent_edits_methods_and_says_so(toy: Path, tmp_path: Path) -> None:
         (Edit("toy.Toy.same", "body", "{ return 1; }"), "2 methods have this name"),
     ],
 )
+@pytest.mark.slow
 def test_a_server_with_a_mend_that_does_not_apply_does_not_start(edit: Edit, told: str, toy: Path) -> None:
     done = run_toy(toy, BOOM, edit)
     assert done.returncode == 70
@@ -228,6 +230,7 @@ def jars(version: str) -> Path:
         *(pytest.param(version, marks=[pytest.mark.slow, pytest.mark.nightly]) for version in ("5.3.3", "5.4.0")),
     ],
 )
+@pytest.mark.slow
 def test_all_mends_apply_to_the_published_jars(version: str) -> None:
     made = apply.share([mend.id for mend in mends()], [version])
     apply.check(made.source, version, [jars(version)])

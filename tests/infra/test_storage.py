@@ -40,6 +40,7 @@ def records(folder: Path) -> list[Record]:
 
 
 @pytest.mark.parametrize("node", ["n1", "n2"])
+@pytest.mark.slow
 def test_a_commit_log_holds_every_message_in_order(stores: Path, node: str) -> None:
     found = records(stores / "controller" / node / "commitlog")
     assert [id_of(record.message.body) for record in found] == SENT
@@ -139,6 +140,7 @@ def test_a_damaged_identity_is_told(tmp_path: Path) -> None:
 
 @given(at=st.integers(0, 3000), junk=st.binary(min_size=1, max_size=60))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_torn_bytes_are_damage_and_never_an_exception(stores: Path, at: int, junk: bytes) -> None:
     for folder, read in (
         ("controller/n1/commitlog", read_commit_log),

@@ -98,6 +98,7 @@ def test_a_start_without_a_zone_is_in_utc(tmp_path: Path) -> None:
     assert (sample.start, sample.pause_ms) == (S, 3.0)
 
 
+@pytest.mark.slow
 def test_the_probe_itself(tmp_path: Path) -> None:
     """The script as it runs on a node, on this machine: one server that is always busy."""
     busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])

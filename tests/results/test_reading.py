@@ -153,6 +153,7 @@ def in_a_process(path: Path, memory: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["gzip", "sparse", "nested", "parquet", "rows"])
+@pytest.mark.slow
 def test_one_limit_of_memory_for_every_format(kind: str, tmp_path: Path) -> None:
     """In a process of its own, whose memory no earlier test has used."""
     path = bomb(tmp_path / "h", kind)
@@ -172,6 +173,7 @@ def test_a_line_without_end_is_told_by_number(tmp_path: Path) -> None:
         read_history(path)
 
 
+@pytest.mark.slow
 def test_a_long_sealed_history_needs_no_flag(tmp_path: Path) -> None:
     path = tmp_path / "history.parquet"
     ops = [
@@ -187,6 +189,7 @@ def test_a_long_sealed_history_needs_no_flag(tmp_path: Path) -> None:
     assert len(in_a_process(path, memory_limit(path, None, packed=True))) == 1
 
 
+@pytest.mark.slow
 def test_lines_without_operations_have_an_end(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as packed:

@@ -144,6 +144,7 @@ def test_report_can_be_read_without_seeing_it(tmp_path: Path) -> None:
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_a_long_run_makes_a_small_report(tmp_path: Path) -> None:
     record, judgement = sample_run(tmp_path, rate=500, length_s=60, concurrency=50)
     assert len(record.history) > 60_000

@@ -35,6 +35,7 @@ def test_our_own_packages_hide_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["results", "infra"])
 @pytest.mark.parametrize("module", ["rocketmq_harness", "harness", "harness.cli"])
+@pytest.mark.slow
 def test_a_package_in_the_working_directory_is_one_line(name: str, module: str, tmp_path: Path) -> None:
     """As `python -m` it is found first. Until now: a traceback that ends in `No module named 'results.visible'`."""
     place = plant(tmp_path, name)

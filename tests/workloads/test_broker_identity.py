@@ -119,6 +119,7 @@ COMPANIONS = {
 
 
 @pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.slow
 def test_every_planted_violation_is_found(bug: str) -> None:
     for seed in range(6):
         judgement, _ = play(seed, ROWS_OF[bug], bug)

@@ -67,6 +67,7 @@ def play(seed: int, bug: str | None = None, trouble: float = 0.0, seconds: float
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.slow
 def test_right_controllers_are_right_whatever_is_lost(seed: int) -> None:
     judgement, _ = play(seed, trouble=0.03 * (seed % 3))
     assert judgement.verdict == Verdict.VALID, judgement.reason
@@ -75,6 +76,7 @@ def test_right_controllers_are_right_whatever_is_lost(seed: int) -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.slow
 def test_each_bug_is_found(bug: str) -> None:
     found = set()
     for seed in range(3):

@@ -125,6 +125,7 @@ def judged(workload: DelayWorkload, record: RunRecord) -> Judgement:
     return judge(record, [WellFormed(), *mine])
 
 
+@pytest.mark.slow
 def test_good_brokers_raise_no_alarm() -> None:
     for seed in range(3):
         workload = DelayWorkload(plan(seed))
@@ -147,6 +148,7 @@ def test_good_brokers_raise_no_alarm() -> None:
         ("recalled", "recalled-delivered"),
     ],
 )
+@pytest.mark.slow
 def test_bad_brokers_are_found(bug: str, name: str) -> None:
     workload = DelayWorkload(plan(5))
     judgement = judged(workload, play(workload, Brokers(Random(5), 0.02, bug)))

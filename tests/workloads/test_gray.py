@@ -44,6 +44,7 @@ def in_order(seed: int, **how: Any) -> Judgement:
     return judge(record, [WellFormed(), Gray(lease_s=LEASE_S), Deliveries(), Offsets()])
 
 
+@pytest.mark.slow
 def test_good_runs_raise_no_alarm() -> None:
     for seed in range(3):
         record, _ = play(seed, trouble=0.02 * seed, seconds=20)
@@ -56,6 +57,7 @@ def test_good_runs_raise_no_alarm() -> None:
         assert figures["without_gray"] == 1
 
 
+@pytest.mark.slow
 def test_ordered_consumption_and_what_is_sent_back_raise_no_alarm() -> None:
     for seed in range(2):
         found = in_order(seed, trouble=0.02 * seed, crashes_s=8 * seed)
@@ -67,6 +69,7 @@ def test_ordered_consumption_and_what_is_sent_back_raise_no_alarm() -> None:
         assert figures["returned"] > 10
 
 
+@pytest.mark.slow
 def test_pops_keep_colours_apart_while_everything_is_acknowledged() -> None:
     """What is not comes back by a retry queue, from which every member pops."""
     for seed, failing in ((1, 0.0), (2, 10.0)):
@@ -79,6 +82,7 @@ def test_pops_keep_colours_apart_while_everything_is_acknowledged() -> None:
         assert done["ack"] > 100
 
 
+@pytest.mark.slow
 def test_what_the_published_scheme_makes_of_messages_that_are_sent_back() -> None:
     """A group has one retry queue on a broker: base messages reach a gray member, or nobody."""
     quiet = {"scheme": "document", "failing": 10, "crashes_s": 0}
@@ -86,6 +90,7 @@ def test_what_the_published_scheme_makes_of_messages_that_are_sent_back() -> Non
     assert broken(judged(3, tasks=["5s off m1", "6s off m0"], **quiet)) >= {"never-received"}
 
 
+@pytest.mark.slow
 def test_locks_leave_one_owner_where_the_scheme_names_two() -> None:
     """The flag that one name server lacks: the second owner is refused the lock, and the other queue has none still."""
     without, with_locks = broken(judged(4, scheme="document", **SPLIT)), broken(in_order(4, scheme="document", **SPLIT))
@@ -124,6 +129,7 @@ def test_a_thousand_good_runs() -> None:
     ],
     ids=["split", "leaves", "expands"],
 )
+@pytest.mark.slow
 def test_the_published_scheme_breaks_and_the_cured_one_does_not(how: Mapping[str, Any], found: set[str]) -> None:
     document = judged(4, scheme="document", **how)
     assert found <= broken(document)
@@ -141,6 +147,7 @@ def test_the_published_scheme_breaks_and_the_cured_one_does_not(how: Mapping[str
         ("swallow", "never-received"),
     ],
 )
+@pytest.mark.slow
 def test_a_planted_bug_is_found(bug: str, name: str) -> None:
     back = {"failing": 10, "scheme": "document"} if bug == "swallow" else {}
     assert name in broken(judged(6, bug=bug, crashes_s=5 if bug == "forget" else 0, tasks=["9s off m1"], **back))

@@ -222,6 +222,7 @@ WORKLOADS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.slow
 def test_good_brokers_raise_no_alarm(name: str) -> None:
     for seed in range(6):
         workload = WORKLOADS[name](seed)
@@ -231,6 +232,7 @@ def test_good_brokers_raise_no_alarm(name: str) -> None:
 
 
 @pytest.mark.parametrize("bug", ["leased-twice", "acked-redelivered", "never-returned", "lost-to-group"])
+@pytest.mark.slow
 def test_brokers_that_forget_what_was_popped_are_found(bug: str) -> None:
     workload, brokers = WORKLOADS["pop"](1), Brokers(Random(1), trouble=0, forgetful=False)
     brokers.bug = bug
@@ -267,6 +269,7 @@ def test_ids_are_unique_over_all_phases(name: str) -> None:
     assert {message // PHASE for message in sent} == {0, 1}, "each phase has ids of its own"
 
 
+@pytest.mark.slow
 def test_every_kind_of_op_takes_place() -> None:
     for name, kinds in {
         "log": {"send", "poll", "remake", "replica-read"},
@@ -317,6 +320,7 @@ def test_a_poll_goes_on_where_its_process_stopped() -> None:
     assert set(requested) == set(NODES), "masters and slaves alike"
 
 
+@pytest.mark.slow
 def test_a_queue_has_one_owner_at_a_time() -> None:
     record = play(WORKLOADS["pull"](6), Brokers(Random(6), trouble=0.04, forgetful=False), seconds=20)
     held: dict[int, set[str]] = {}

@@ -117,6 +117,7 @@ def play(seed: int, trouble: float, bug: str | None = None, seconds: float = 30)
     return judge(record, [WellFormed(), *mine]), record
 
 
+@pytest.mark.slow
 def test_good_brokers_raise_no_alarm() -> None:
     for seed in range(4):
         judgement, record = play(seed, trouble=0.02 * seed)
@@ -131,6 +132,7 @@ def test_good_brokers_raise_no_alarm() -> None:
 @pytest.mark.parametrize(
     ("bug", "name"), [("twice", "locked-twice"), ("stuck", "lock-stuck"), ("order", "consumed-out-of-order")]
 )
+@pytest.mark.slow
 def test_bad_brokers_are_found(bug: str, name: str) -> None:
     judgement, _ = play(5, 0.0, bug)
     assert name in {a.name for a in judgement.anomalies}

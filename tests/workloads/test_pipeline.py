@@ -59,6 +59,7 @@ CAUGHT_BY = {
 
 
 @pytest.mark.parametrize("bug", list(Bug), ids=lambda bug: bug.name.lower())
+@pytest.mark.slow
 def test_every_planted_bug_is_caught(bug: Bug, tmp_path: Path) -> None:
     outcome = simulate(tmp_path, plan(3), bug)
     assert outcome.judgement.verdict == Verdict.INVALID
@@ -76,6 +77,7 @@ def judge_stored_sim(outcome: Outcome):  # type: ignore[no-untyped-def]
     return judge_stored(outcome.folder)
 
 
+@pytest.mark.slow
 def test_a_good_service_under_faults_is_valid(tmp_path: Path) -> None:
     outcome = simulate(tmp_path, plan(5, nemeses=BOTH), None)
     assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
@@ -104,6 +106,7 @@ def test_a_stop_signal_while_the_servers_files_are_read_does_not_cost_the_verdic
 @pytest.mark.parametrize(
     ("at_disks", "keep", "read"), [("down", False, True), ("down", True, True), ("unsynced-lost", False, False)]
 )
+@pytest.mark.slow
 def test_files_are_read_unasked_after_faults_at_disks(
     at_disks: str, keep: bool, read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_stop_signal_while_the_loop_is_closed_does_not_cost_the_verdict(tmp_pa
     assert sum(line.startswith("interrupted: ") for line in heard) == 1
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
     def asked(seed: int, folder: str) -> list[tuple[str, str | None, str]]:
         history = simulate(tmp_path / folder, plan(seed), None).folder.load().history

@@ -90,6 +90,7 @@ def final_phase(broker: Popped, concurrency: int) -> tuple[History, CheckResult]
 
 
 @pytest.mark.parametrize(("messages", "concurrency"), [(0, 2), (37_376, 10)])
+@pytest.mark.slow
 def test_what_a_run_left_is_consumed_within_the_final_phase(messages: int, concurrency: int) -> None:
     """One consumer alone took longer than the final phase, and so nothing was proven."""
     broker = Popped(messages)

@@ -126,6 +126,7 @@ def play(seed: int, bug: str | None = None) -> tuple[Judgement, RunRecord]:
     return judge(record, [WellFormed(), *mine]), record
 
 
+@pytest.mark.slow
 def test_a_good_cluster_raises_no_alarm() -> None:
     for seed in range(3):
         judgement, record = play(seed)

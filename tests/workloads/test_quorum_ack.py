@@ -143,6 +143,7 @@ def play(seed: int, bug: str | None = None) -> tuple[Judgement, RunRecord]:
     return judge(RunRecord(history, deployment=deployment), [WellFormed(), *mine]), RunRecord(history)
 
 
+@pytest.mark.slow
 def test_a_good_group_raises_no_alarm() -> None:
     for seed in range(2):
         judgement, record = play(seed)
@@ -308,6 +309,7 @@ def test_only_what_was_acknowledged_at_a_place_is_looked_for(sent: ToyServer) ->
     run(test)
 
 
+@pytest.mark.slow
 def test_the_script_reads_the_log_of_either_kind(tmp_path: Path) -> None:
     class Here(Disk):
         def run(self, argv: list[str], **_: Any) -> Completed:

@@ -97,6 +97,7 @@ def play(seed: int, bug: str | None = None) -> tuple[Judgement, RunRecord]:
     return judge(record, [WellFormed(), *mine]), record
 
 
+@pytest.mark.slow
 def test_a_good_cluster_raises_no_alarm() -> None:
     for seed in range(3):
         judgement, record = play(seed)
@@ -112,6 +113,7 @@ def test_a_good_cluster_raises_no_alarm() -> None:
     ("bug", "name"),
     [("disagree", "routes-disagree"), ("writable", "acting-writable"), ("unread", "reads-interrupted")],
 )
+@pytest.mark.slow
 def test_a_bad_cluster_is_found(bug: str, name: str) -> None:
     judgement, _ = play(1, bug)
     assert {a.name for a in judgement.anomalies} == {name}

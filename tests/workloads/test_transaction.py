@@ -162,6 +162,7 @@ def judged(workload: TransactionWorkload, record: RunRecord) -> Judgement:
     return judge(record, [WellFormed(), *mine])
 
 
+@pytest.mark.slow
 def test_good_brokers_raise_no_alarm() -> None:
     for seed in range(3):
         workload = TransactionWorkload(plan(seed))
@@ -184,6 +185,7 @@ def test_good_brokers_raise_no_alarm() -> None:
         ("again", "delivered-again"),
     ],
 )
+@pytest.mark.slow
 def test_bad_brokers_are_found(bug: str, name: str) -> None:
     workload = TransactionWorkload(plan(5))
     judgement = judged(workload, play(workload, Brokers(Random(5), 0, bug)))

@@ -72,6 +72,7 @@ def counts(result: CheckResult) -> Counter[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("bug", [None, *Bug], ids=lambda bug: bug.name if bug else "good")
+@pytest.mark.slow
 def test_the_parts_say_what_the_whole_says(bug: Bug | None) -> None:
     for seed in range(2):
         run = simulate(seed, bug, consumers=seed, owners=2)[0]
