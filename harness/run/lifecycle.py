@@ -104,7 +104,9 @@ def run(prepared: Prepared, store: Store, say: Say, loop_factory: LoopFactory | 
     with _log_into(folder.log), contextlib.closing(priority):
         priority.take()
         log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
-        say(f"starting  {_names(plan.nodes)} ({prepared.backend.name}) for {_system(parts.topology)}")
+        # (Not `versions`: for these, a topology fetches its servers.)
+        system = f"{parts.topology.name} {plan.server.version or ''}".strip()
+        say(f"starting  {_names(plan.nodes)} ({prepared.backend.name}) for {system}")
         with _cluster(prepared, folder, say) as held:
             parts.topology.attach(held.cluster)
             deployment = Deployment(held.cluster, parts.topology)
