@@ -181,8 +181,8 @@ def _of_messages() -> list[str]:
     """Workloads that have judges of messages."""
     return [
         name
-        for name, of in registry.loadable(registry.WORKLOADS).items()
-        if of.judges(frozenset(), identified=False) is not None
+        for name, plugin in registry.loadable(registry.WORKLOADS).items()
+        if plugin.cls.judges(frozenset(), identified=False) is not None
     ]
 
 

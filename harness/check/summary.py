@@ -74,7 +74,7 @@ def _line(name: str, text: str) -> str:
 def _permissions(plan: Plan) -> str:
     """Flags of the plan's permissions, which a user must repeat on the command line: a plan alone cannot grant them."""
     backend = plan.cluster.backend
-    known = registry.options_by_name(registry.backend_class(backend)) if backend != "auto" else {}
+    known = registry.find(registry.CLUSTERS, backend).options if backend != "auto" else {}
     granted = (spec for spec in known.values() if spec.permission and plan.cluster.options.get(spec.name))
     return "".join(f" {spec.flag}" for spec in granted)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import click
 
@@ -12,7 +11,7 @@ from harness.cli.rows import Tables, kept_rows
 from harness.parts import registry
 from harness.plan.defaults import DEFAULTS
 from harness.plan.plan import PlanError
-from infra.options import suggest
+from infra.options import OptionSpec, suggest
 from infra.systems.api import TOPOLOGIES
 
 _VERSIONS = "versions"
@@ -57,15 +56,16 @@ def _all_rows() -> tuple[Tables, bool]:
 def _machines() -> dict[str, str]:
     """A row for each backend, with what it can do on this machine."""
     found = {}
-    for name, owner in registry.loadable(registry.CLUSTERS).items():
-        can = registry.probe(owner())
+    for name, plugin in registry.loadable(registry.CLUSTERS).items():
+        can = registry.probe(plugin.cls())
         found[name] = "available: " + can.reason if can.ok else "not here: " + registry.describe(can)
     return found
 
 
 def _rows(family: registry.Family) -> dict[str, str]:
     rows = {}
-    for name, found in registry.loadable(family.group).items():
+    for name, plugin in registry.loadable(family.group).items():
+        found = plugin.cls
         rows[name] = found.summary if found.name == name else f"another name of {found.name}"
         if profiles := getattr(found, "profiles", ()):
             rows[name] += f"  [profiles: {', '.join(profiles)}]"
@@ -77,8 +77,8 @@ def _rows(family: registry.Family) -> dict[str, str]:
 def _versions() -> Mapping[str, str]:
     """Versions of all systems under test: each topology's module returns its own."""
     found: dict[str, str] = {}
-    for owner in registry.loadable(TOPOLOGIES).values():
-        found |= owner.known_versions()
+    for plugin in registry.loadable(TOPOLOGIES).values():
+        found |= plugin.cls.known_versions()
     return found
 
 
@@ -91,17 +91,16 @@ def _describe(name: str) -> None:
         met = True
         found = registry.find(family.group, name)
         terminal.say(f"{name}  ({family.word})")
-        if summary := getattr(found, "summary", ""):
+        if summary := getattr(found.cls, "summary", ""):
             terminal.say(f"  {summary}")
-        _options(found)
+        _options(found.options)
     if not met:
         known = [known for family in registry.FAMILIES for known in registry.names(family.group)]
         kinds = [family.plural for family in registry.FAMILIES] + [_VERSIONS, _MENDS]
         raise PlanError(f"there is no {name!r}{suggest(name, [*kinds, *known])}  (harness list)")
 
 
-def _options(owner: type[Any]) -> None:
-    found = registry.options_by_name(owner)
+def _options(found: Mapping[str, OptionSpec]) -> None:
     if not found:
         terminal.say("  no options")
         return

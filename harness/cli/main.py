@@ -52,19 +52,15 @@ _COMMANDS: Final = {
 
 
 class LazyCommands(Commands):
-    """The group of all commands."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+    """The group of all commands. `commands` has the first sentence of each one's help, not the commands themselves."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command(cmd_name) if cmd_name in _COMMANDS else None
+        return command(cmd_name) if cmd_name in self.commands else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        limit = formatter.width - 6 - max(map(len, _COMMANDS))
+        limit = formatter.width - 6 - max(map(len, self.commands))
         with formatter.section("Commands"):
-            rows = [click.Command(name, help=text) for name, (_, text) in _COMMANDS.items()]
-            formatter.write_dl([(str(row.name), row.get_short_help_str(limit)) for row in rows])
+            formatter.write_dl([(name, row.get_short_help_str(limit)) for name, row in self.commands.items()])
 
 
 def command(name: str) -> click.Command:
@@ -75,7 +71,11 @@ def command(name: str) -> click.Command:
     return found
 
 
-@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyCommands,
+    commands={name: click.Command(name, help=text) for name, (_, text) in _COMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(package_name="rocketmq-harness", prog_name="harness")
 def cli() -> None:
     """Fault-injection tests for Apache RocketMQ and DLedger: real servers, real faults, checked histories."""

@@ -21,6 +21,8 @@ from harness.cli.parts import duration, fail_on_option, store_option
 from harness.nemesis.effective import by_times
 from harness.parts import registry
 from harness.parts.named import named_faults
+from harness.parts.registry import PlugIn
+from harness.parts.resolve import ResolvedPlan, remarks, resolve
 from harness.plan.defaults import default_fault, default_workload
 from harness.plan.plan import Plan, PlanError
 from harness.values import FilePath, FiniteRange
@@ -29,16 +31,6 @@ from infra.systems.api import TOPOLOGIES
 from results.durable import write_text
 from results.store import Store
 from results.verdict import FailOn
-
-_OWNERS: Final = (
-    (registry.WORKLOADS, "workload"),
-    (registry.CLIENTS, "client"),
-    (TOPOLOGIES, "topology"),
-    (registry.CLUSTERS, "cluster"),
-    (registry.NEMESES, "nemesis"),
-)
-"""Kind of plug-in -> the option that names one."""
-
 
 _OF_A_SERIES: Final = ("--store", "--json", "--dry-run", "--keep", "--reuse", "--plan", "--help", "-h")
 """Options of the runs of a night, or of `harness reproduce`, that are not the user's."""
@@ -81,7 +73,7 @@ def _implied(args: Sequence[str]) -> str | None:
         if arg.startswith("--"):
             owners = registry.owners_of(arg.partition("=")[0], registry.CLUSTERS)
             if len(owners) == 1:
-                return owners[0]
+                return owners[0].name
     return None
 
 
@@ -104,19 +96,19 @@ def owned_options(plan: Plan) -> dict[str, tuple[OptionSpec, list[str]]]:
     help is shown.
     """
     found: dict[str, tuple[OptionSpec, list[str]]] = {}
-    for group, owner in _owners(plan):
-        for name, spec in registry.options_by_name(owner).items():
-            found.setdefault(name, (spec, []))[1].append(group)
+    for plugin in _owners(plan):
+        for name, spec in plugin.options.items():
+            found.setdefault(name, (spec, []))[1].append(plugin.group)
     return found
 
 
-def _owners(plan: Plan) -> Iterator[tuple[str, type[Any]]]:
+def _owners(plan: Plan) -> Iterator[PlugIn]:
     """The plug-ins of a plan that are known by now. Missing ones are reported later."""
-    workload = _found(registry.WORKLOADS, plan.workload)
+    workload = registry.found(registry.WORKLOADS, plan.workload)
     topology, client = plan.server.topology, plan.client
     if workload is not None:
-        topology = topology or next(iter(workload.topologies), None)
-        client = client or next(iter(workload.clients), None)
+        topology = topology or next(iter(workload.cls.topologies), None)
+        client = client or next(iter(workload.cls.clients), None)
     named = [
         (registry.WORKLOADS, plan.workload),
         (registry.CLIENTS, client),
@@ -126,34 +118,28 @@ def _owners(plan: Plan) -> Iterator[tuple[str, type[Any]]]:
         *((registry.NEMESES, strike.fault) for strike in plan.strikes),
     ]
     for group, name in named:
-        owner = None if name is None else _found(group, name)
-        if owner is not None:
-            yield group, owner
-
-
-def _found(group: str, name: str) -> type[Any] | None:
-    try:
-        return registry.find(group, name)
-    except PlanError:
-        return None
+        plugin = None if name is None else registry.found(group, name)
+        if plugin is not None:
+            yield plugin
 
 
 def _whose(problem: click.NoSuchOption, plan: Plan) -> click.UsageError:
     """The error for an option that no plug-in of this run has. It names the plug-ins that have it."""
     flag = problem.option_name.replace("--no-", "--", 1)
-    for group, _ in _OWNERS:
-        others = registry.owners_of(flag, group)
-        if others:
-            family = next(family for family in registry.FAMILIES if family.group == group)
-            mine = {
-                registry.WORKLOADS: plan.workload,
-                TOPOLOGIES: plan.server.topology,
-                registry.CLUSTERS: plan.cluster.backend,
-            }.get(group)
-            here = f" {mine!r}" if mine else ""
+    mine = {
+        registry.WORKLOADS: plan.workload,
+        registry.CLIENTS: None,
+        TOPOLOGIES: plan.server.topology,
+        registry.CLUSTERS: plan.cluster.backend,
+        registry.NEMESES: None,
+    }
+    for group, name in mine.items():
+        if others := registry.owners_of(flag, group):
+            word = others[0].family.word
+            here = f" {name!r}" if name else ""
             return click.UsageError(
-                f"the {family.word}{here} has no option {problem.option_name}; it is an option of "
-                f"{' and '.join(f'--{family.word} {other}' for other in others)}",
+                f"the {word}{here} has no option {problem.option_name}; it is an option of "
+                f"{' and '.join(f'--{word} {other.name}' for other in others)}",
                 problem.ctx,
             )
     return problem
@@ -291,9 +277,7 @@ def run(
     end(outcome.judgement.exit_code(FailOn(fail_on)))
 
 
-def _say_remarks(plan: Plan) -> None:
-    from harness.parts.resolve import remarks
-
+def _say_remarks(plan: ResolvedPlan) -> None:
     for remark in remarks(plan):
         terminal.say(f"harness: note: {remark}", err=True)
 
@@ -321,10 +305,9 @@ def require_free(words: Sequence[str]) -> None:
 
 def _planned(
     ctx: click.Context, plan_file: Path | None, reuse: str | None, replay: str | None, options: Mapping[str, Any]
-) -> Plan:
+) -> ResolvedPlan:
     """The resolved plan that a command line names. Raises PlanError, SettingsError."""
     from harness.parts import reuse as reusing
-    from harness.parts.resolve import resolve
 
     for param in run.params:
         value = options.get(str(param.name))
@@ -409,16 +392,16 @@ def override(
         server["jars"] = given["server_jars"]
     if "settings" in given:
         server["settings"] = {**base.server.settings, **dict(_pair(text) for text in given["settings"])}
-    topology = {} if "topology" in given and given["topology"] != base.server.topology else base.server.options
-    workload = {} if "workload" in given and given["workload"] != base.workload else base.options
+    servers = {} if "topology" in given and given["topology"] != base.server.topology else base.server.options
+    own_options = {} if "workload" in given and given["workload"] != base.workload else base.options
     made = replace(
         base,
         **{field: given[option] for option, field in plain.items() if option in given},
-        options={**workload, **of(registry.WORKLOADS), **of(registry.CLIENTS)},
+        options={**own_options, **of(registry.WORKLOADS), **of(registry.CLIENTS)},
         cluster=replace(base.cluster, **cluster, options={**own, **of(registry.CLUSTERS)}),
-        server=replace(base.server, **server, options={**topology, **of(TOPOLOGIES)}),
+        server=replace(base.server, **server, options={**servers, **of(TOPOLOGIES)}),
     )
-    if plan is None and getattr(_found(registry.WORKLOADS, made.workload), "brings_faults", False):
+    if plan is None and (workload := registry.found(registry.WORKLOADS, made.workload)) and workload.cls.brings_faults:
         made = replace(made, nemeses=())
     return _with_nemeses(made, given, of(registry.NEMESES))
 
@@ -436,8 +419,8 @@ def _with_nemeses(plan: Plan, given: Mapping[str, Any], options: Mapping[str, An
     }
     found = []
     for nemesis in chosen:
-        known = _found(registry.NEMESES, nemesis.fault)
-        mine = {k: v for k, v in options.items() if known is not None and k in registry.options_by_name(known)}
+        known = registry.found(registry.NEMESES, nemesis.fault)
+        mine = {k: v for k, v in options.items() if known is not None and k in known.options}
         found.append(
             replace(
                 nemesis,

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from harness.parts import registry
 from harness.parts.named import named_faults
@@ -70,9 +70,9 @@ class Cell:
     plan: str = ""
 
     @property
-    def owner(self) -> Any:
-        """The class of its workload."""
-        return registry.workload_class(self.workload.split()[0])
+    def owner(self) -> registry.PlugIn:
+        """Its workload."""
+        return registry.find(registry.WORKLOADS, self.workload.split()[0])
 
     @property
     def own_options(self) -> dict[str, str]:
@@ -85,7 +85,7 @@ class Cell:
         """The shape: cells of one shape can share a cluster. Workloads that arrange groups differently have different
         shapes. Options of workloads are no part of it: they change running servers, or none.
         """
-        alone = [self.workload.split()[0]] if self.owner.topology_options else []
+        alone = [self.workload.split()[0]] if self.owner.cls.topology_options else []
         options = of_cluster(shell_words(self.options, "options"))
         servers = [_servers(self.plan)] if self.plan else []
         return self.topology, self.version, self.profile, self.client, *options, *servers, *alone
@@ -109,7 +109,7 @@ class Cell:
         found += ["--workload", self.workload.split()[0]]
         found += ["--nemesis", self.nemesis] if self.nemesis else []
         for name, value in self.own_options.items():
-            spec = registry.options_by_name(self.owner)[name]
+            spec = self.owner.options[name]
             if spec.kind is bool:
                 found.append(spec.flag if value == "true" else f"--no-{spec.flag[2:]}")
             else:
@@ -212,16 +212,17 @@ def _of_plan(entry: Table, plan: str, given: Mapping[str, list[str]], options: s
     nemeses = given["nemesis"] or ([""] if plan else [*_faults(), "none"])
     for workload in _names(entry, "workload", given["workload"], registry.WORKLOADS):
         name, *words = workload.split()
-        owner: Any = registry.workload_class(name)
+        plugin = registry.find(registry.WORKLOADS, name)
+        owner = plugin.cls
         try:
-            registry.options_of(owner, assignments(words, entry.where), entry.where, f"the workload {name!r}")
+            plugin.read(assignments(words, entry.where), entry.where)
         except OptionError as problem:
             raise PlanError(str(problem)) from None
         clients = [c for c in owner.clients if not given["client"] or c in given["client"]] or [""]
         named = _names(entry, "topology", given["topology"], TOPOLOGIES)
         for topology in (t for t in owner.topologies if t in named):
             versions = [v for v in _versions(topology) if not given["version"] or v in given["version"]]
-            known = registry.topology_class(topology).profiles
+            known = registry.find(TOPOLOGIES, topology).cls.profiles
             profiles = [p for p in known if p in given["profile"]] or list(known[:1]) or [""]
             for version, profile, client, nemesis in product(versions, profiles, clients, nemeses):
                 yield Cell(workload, topology, version, profile, client, nemesis, options, plan)
@@ -229,7 +230,7 @@ def _of_plan(entry: Table, plan: str, given: Mapping[str, list[str]], options: s
 
 def _names(entry: Table, key: str, given: Sequence[str], group: str) -> Sequence[str]:
     """The names that a table gives, or all. Raises PlanError for an unknown one."""
-    known = [name for name, owner in registry.loadable(group).items() if owner.name == name]
+    known = [name for name, plugin in registry.loadable(group).items() if plugin.cls.name == name]
     named = given or known
     for name in (words.split()[0] if words.split() else "" for words in named):
         if name not in known:
@@ -238,11 +239,11 @@ def _names(entry: Table, key: str, given: Sequence[str], group: str) -> Sequence
 
 
 def _faults() -> list[str]:
-    return [name for name, owner in registry.loadable(registry.NEMESES).items() if owner.name == name]
+    return [name for name, plugin in registry.loadable(registry.NEMESES).items() if plugin.cls.name == name]
 
 
 def _versions(topology: str) -> list[str]:
-    known = registry.topology_class(topology).known_versions()
+    known = registry.find(TOPOLOGIES, topology).cls.known_versions()
     return [name.split()[-1] for name, said in known.items() if not said.startswith(NOT_AVAILABLE)]
 
 
@@ -269,4 +270,4 @@ def _why_not(cell: Cell) -> str | None:
 
 def shares(cell: Cell) -> bool:
     """True if its runs can share a cluster with others."""
-    return bool(cell.owner.reusable)
+    return bool(cell.owner.cls.reusable)

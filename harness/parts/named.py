@@ -20,7 +20,7 @@ def named_faults(text: str) -> tuple[NemesisPlan, ...]:
     for name, *words in parts:
         try:
             own = assignments(words, f"--nemesis {name}")
-            base = NemesisPlan(registry.fault_class(name).name)
+            base = NemesisPlan(registry.find(registry.NEMESES, name).cls.name)
             every = seconds(own.pop("every", base.every_s), f"--nemesis {name}: every")
             length = seconds(own.pop("for", base.for_s), f"--nemesis {name}: for")
         except OptionError as problem:

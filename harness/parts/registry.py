@@ -16,7 +16,7 @@ from harness.plan.points import points
 from harness.signals import Stopped
 from infra.machines.api import Backend, Capability
 from infra.options import NoOptions, OptionError, OptionSpec, parse, specs, suggest
-from infra.systems.api import TOPOLOGIES, Topology
+from infra.systems.api import TOPOLOGIES
 
 WORKLOADS: Final = "harness.workloads"
 NEMESES: Final = "harness.nemeses"
@@ -26,20 +26,25 @@ CLIENTS: Final = "harness.clients"
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of plug-ins. base: the base class of its plug-ins. word, plural: the users' names for it."""
+    """One kind of plug-ins.
+
+    base          the base class of its plug-ins.
+    word, plural  the users' names for it. also: a name that is allowed where a plug-in's is, but is none.
+    """
 
     group: str
     word: str
     plural: str
     base: type | None = None
+    also: str | None = None
 
 
 FAMILIES: Final = (
     Family(WORKLOADS, "workload", "workloads", Workload),
-    Family(NEMESES, "nemesis", "nemeses", Fault),
+    Family(NEMESES, "nemesis", "nemeses", Fault, also="none"),
     Family(TOPOLOGIES, "topology", "topologies"),
     Family(CLIENTS, "client", "clients", ClientProtocol),
-    Family(CLUSTERS, "cluster", "clusters"),
+    Family(CLUSTERS, "cluster", "clusters", also="auto"),
 )
 FAMILY: Final = {family.group: family for family in FAMILIES}
 
@@ -74,13 +79,50 @@ def names(group: str) -> list[str]:
     return sorted({point.name for point in points(group)})
 
 
-def find(group: str, name: str, also: Iterable[str] = ()) -> type[Any]:
-    """The class of a plug-in. Raises PlanError if no plug-in has that name, and PluginError if it cannot be loaded, is
-    not of its kind, or takes a name of the harness for an option.
+@dataclass(frozen=True)
+class PlugIn:
+    """A plug-in that can be used. name: the one that was looked up; a class may have several."""
+
+    family: Family
+    name: str
+    cls: Any
+
+    def __str__(self) -> str:
+        return f"--cluster {self.name}" if self.group == CLUSTERS else f"the {self.family.word} {self.name!r}"
+
+    @property
+    def group(self) -> str:
+        """The entry point group."""
+        return self.family.group
+
+    @property
+    def options(self) -> Mapping[str, OptionSpec]:
+        """Name -> option that it declares."""
+        return specs(options_class(self.cls))
+
+    def read(self, given: Mapping[str, Any], where: str, what: str | None = None) -> Any:
+        """Its options from a table. what: its name in errors. Raises PlanError."""
+        try:
+            return parse(options_class(self.cls), given, where, what or str(self))
+        except OptionError as problem:
+            raise PlanError(str(problem)) from None
+
+
+def find(group: str, name: str) -> PlugIn:
+    """A plug-in by name. Raises PlanError if none has that name, and PluginError if it cannot be loaded, is not of its
+    kind, or takes a name of the harness for an option.
     """
     family = FAMILY[group]
-    point = _point(family, name, also)
-    return _loaded(family, point, point.load)
+    point = _point(family, name)
+    return PlugIn(family, name, _loaded(family, point, point.load))
+
+
+def found(group: str, name: str) -> PlugIn | None:
+    """A plug-in by name, or None for one that cannot be used: an error that others report."""
+    try:
+        return find(group, name)
+    except PlanError:
+        return None
 
 
 def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[Any]:
@@ -113,10 +155,10 @@ def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.module
 
 
-def _point(family: Family, name: str, also: Iterable[str] = ()) -> EntryPoint:
+def _point(family: Family, name: str) -> EntryPoint:
     found = [point for point in points(family.group) if point.name == name]
     if not found:
-        known = [*names(family.group), *also]
+        known = [*names(family.group), *([family.also] if family.also else [])]
         raise PlanError(f"no {family.word} {name!r}{suggest(name, known)}  (harness list {family.plural})")
     if len({point.value for point in found}) > 1:
         packages = ", ".join(sorted(_package(point) for point in found))
@@ -124,15 +166,15 @@ def _point(family: Family, name: str, also: Iterable[str] = ()) -> EntryPoint:
     return found[0]
 
 
-def loadable(group: str) -> dict[str, type[Any]]:
-    """Name -> class of all plug-ins of a kind that can be loaded. One line on stderr names each of the others, once."""
-    found = {}
+def loadable(group: str) -> dict[str, PlugIn]:
+    """All plug-ins of a kind that can be loaded, by name. One line on stderr names each of the others, once."""
+    usable = {}
     for name in names(group):
         try:
-            found[name] = find(group, name)
+            usable[name] = find(group, name)
         except PluginError as problem:
             _leave_out(str(problem))
-    return found
+    return usable
 
 
 @cache
@@ -141,8 +183,9 @@ def _leave_out(problem: str) -> None:
 
 
 def workload_class(name: str) -> type[Workload]:
-    """A workload's class."""
-    return find(WORKLOADS, name)
+    """A workload's class. Raises PlanError."""
+    cls: type[Workload] = find(WORKLOADS, name).cls
+    return cls
 
 
 def workload(plan: Plan) -> Workload:
@@ -150,15 +193,11 @@ def workload(plan: Plan) -> Workload:
     return workload_class(plan.workload)(plan)
 
 
-def fault_class(name: str) -> type[Fault]:
-    """A fault's class. Raises PlanError."""
-    return find(NEMESES, name, also=["none"])
-
-
 def fault(name: str, options: Mapping[str, Any] | None = None, where: str = "the plan") -> Fault:
     """A fault with its options. Raises PlanError."""
-    found = fault_class(name)
-    return found(options_of(found, options or {}, where, f"the nemesis {name!r}"))
+    plugin = find(NEMESES, name)
+    made: Fault = plugin.cls(plugin.read(options or {}, where))
+    return made
 
 
 class FaultSet:
@@ -167,9 +206,13 @@ class FaultSet:
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], Fault] = {}
 
+    def add(self, made: Fault, options: Mapping[str, Any]) -> Fault:
+        """Adds a fault of the plan, unless it is there. Returns the one that counts."""
+        return self._made.setdefault(_key(made.name, options), made)
+
     def of(self, name: str, options: Mapping[str, Any]) -> Fault:
         """The fault with this name and these options. Raises PlanError for an unknown one."""
-        key = name, json.dumps(options, sort_keys=True, default=str)
+        key = _key(name, options)
         if key not in self._made:
             self._made[key] = fault(name, options)
         return self._made[key]
@@ -178,19 +221,8 @@ class FaultSet:
         return iter(self._made.values())
 
 
-def topology_class(name: str) -> type[Topology]:
-    """A topology's class."""
-    return find(TOPOLOGIES, name)
-
-
-def client_class(name: str) -> type[ClientProtocol]:
-    """A client's class."""
-    return find(CLIENTS, name)
-
-
-def backend_class(name: str) -> type[Backend]:
-    """A cluster backend's class."""
-    return find(CLUSTERS, name, also=["auto"])
+def _key(name: str, options: Mapping[str, Any]) -> tuple[str, str]:
+    return name, json.dumps(options, sort_keys=True, default=str)
 
 
 def options_class(owner: type[Any]) -> type[Any]:
@@ -198,38 +230,26 @@ def options_class(owner: type[Any]) -> type[Any]:
     return getattr(owner, "Options", NoOptions)
 
 
-def options_of(owner: type[Any], given: Mapping[str, Any], where: str, what: str) -> Any:
-    """An owner's options from a table. Raises PlanError."""
-    try:
-        return parse(options_class(owner), given, where, what)
-    except OptionError as problem:
-        raise PlanError(str(problem)) from None
-
-
-def options_by_name(owner: type[Any]) -> Mapping[str, OptionSpec]:
-    """Name -> option of an owner."""
-    return specs(options_class(owner))
-
-
-def owners_of(option: str, group: str) -> list[str]:
-    """Names of the plug-ins of a kind that have an option; `option` is its name, or its flag (`--node`)."""
+def owners_of(option: str, group: str) -> list[PlugIn]:
+    """The plug-ins of a kind that have an option; `option` is its name, or its flag (`--node`)."""
     return [
-        name
-        for name, owner in loadable(group).items()
-        if any(option in (spec.name, spec.flag) for spec in options_by_name(owner).values())
+        plugin
+        for plugin in loadable(group).values()
+        if any(option in (spec.name, spec.flag) for spec in plugin.options.values())
     ]
 
 
 def backends() -> list[tuple[str, Backend]]:
     """All cluster backends, the ones that `auto` tries first, in their order."""
-    found = [(name, owner()) for name, owner in loadable(CLUSTERS).items()]
-    return sorted(found, key=lambda one: (one[1].auto_rank is None, one[1].auto_rank or 0, one[0]))
+    made = [(name, plugin.cls()) for name, plugin in loadable(CLUSTERS).items()]
+    return sorted(made, key=lambda one: (one[1].auto_rank is None, one[1].auto_rank or 0, one[0]))
 
 
 def backend(name: str) -> Backend:
     """A cluster backend by name, or, for `auto`, the first that works on this machine."""
     if name != "auto":
-        return backend_class(name)()
+        chosen: Backend = find(CLUSTERS, name).cls()
+        return chosen
     reasons = []
     for candidate, made in backends():
         if made.auto_rank is None:

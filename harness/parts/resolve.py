@@ -6,19 +6,21 @@ A stored plan contains every resolved value, so it stays the same run when a def
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from harness.api import ClientProtocol, Workload
+from harness.api import ClientProtocol, Fault, Workload
 from harness.nemesis.events import check_trigger
 from harness.nemesis.targets import check_role, is_role, roles
 from harness.parts import registry
+from harness.parts.registry import PlugIn
 from harness.plan.defaults import default_client
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
 from infra.options import dump, suggest, toml_value
 from infra.systems.api import NOT_AVAILABLE, TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology, nearest
 from infra.systems.mends.catalog import choose
+from results.strikes import Strike
 
 STRICT: Final = "strict"
 """The profile that is used if a topology has it and the plan names none: a test of promises needs it."""
@@ -26,112 +28,160 @@ STRICT: Final = "strict"
 DEFAULT_NODES: Final = 5
 
 
-def resolve(plan: Plan) -> Plan:
+@dataclass(frozen=True)
+class Chosen:
+    """A plug-in of a plan, and its options as an object of its `Options`."""
+
+    plugin: PlugIn
+    options: Any
+
+    def make(self) -> Any:
+        """The plug-in itself; for all but workloads and topologies, which need more."""
+        return self.plugin.cls(self.options)
+
+
+@dataclass(frozen=True)
+class ChosenParts:
+    """The plug-ins of a plan.
+
+    client   None: the workload has its own. backend: None: the first that works (`auto`).
+    faults   of the strikes, or of the nemeses, in their order.
+    """
+
+    workload: PlugIn
+    topology: Chosen
+    client: Chosen | None
+    backend: Chosen | None
+    faults: Sequence[Chosen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedPlan(Plan):
+    """A plan without open values, with its plug-ins. As TOML it is the plan that is stored with a run."""
+
+    chosen: ChosenParts = field(repr=False, compare=False)
+
+
+def resolve(plan: Plan) -> ResolvedPlan:
     """The plan with every value resolved. Raises PlanError if its parts do not fit together.
 
     The plan of a stored run needs none of this to be judged: it was resolved before it ran.
     """
-    workload = registry.workload_class(plan.workload)
-    topology = _topology(plan, workload)
-    profile = _profile(topology, plan.server.profile)
-    owner = registry.topology_class(topology)
-    client = _client(plan, workload)
-    backend = plan.cluster.backend
-    wanted = {n: value for n, value in workload.topology_options.items() if n in registry.options_by_name(owner)}
+    workload = registry.find(registry.WORKLOADS, plan.workload)
+    named = {
+        TOPOLOGIES: _topology(plan, workload.cls),
+        registry.CLIENTS: _client(plan, workload.cls),
+        registry.CLUSTERS: _backend(plan),
+    }
+    found = {group: registry.find(group, name) for group, name in named.items() if name is not None}
+    topology, client, backend = (found.get(group) for group in named)
+    assert topology is not None, "_topology returns a name"
+    wanted = {n: value for n, value in workload.cls.topology_options.items() if n in topology.options}
+    tables = [
+        (topology, {**wanted, **plan.server.options}, "server"),
+        *([(backend, plan.cluster.options, "cluster")] if backend is not None else []),
+        *(
+            (registry.find(registry.NEMESES, one.fault), one.options, _where(one))
+            for one in plan.strikes or plan.nemeses
+        ),
+    ]
+    filled = [Chosen(plugin, plugin.read(_own(plugin, table, where), where)) for plugin, table, where in tables]
+    servers, *faults = filled
+    machines = faults.pop(0) if backend is not None else None
+    options, speaks = _top_options(plan, workload, client)
     server = replace(
         plan.server,
-        topology=topology,
-        profile=profile,
-        version=plan.server.version or owner.default_version,
-        mends=_mends(plan, owner),
-        options=_filled(owner, {**wanted, **plan.server.options}, "server", f"the topology {topology!r}", TOPOLOGIES),
+        topology=topology.name,
+        profile=_profile(topology, plan.server.profile),
+        version=plan.server.version or topology.cls.default_version,
+        mends=_mends(plan, topology.cls),
+        options=dump(servers.options),
     )
-    cluster_options, nodes = plan.cluster.options, plan.cluster.nodes
-    if backend != "auto":
-        found = registry.backend_class(backend)
-        cluster_options = _filled(found, plan.cluster.options, "cluster", f"--cluster {backend}", registry.CLUSTERS)
-        nodes = nodes or found().nodes_of(registry.options_of(found, cluster_options, "cluster", backend))
-    elif given := [n for n, value in plan.cluster.options.items() if not _idle(n, value, registry.CLUSTERS)]:
-        name = given[0]
-        raise PlanError(f"--cluster auto has no option {name!r}; {_whose(name, registry.CLUSTERS)}")
-    return replace(
+    nodes = plan.cluster.nodes
+    if machines is not None:
+        nodes = nodes or machines.plugin.cls().nodes_of(machines.options)
+    drawn = [replace(n, options=dump(fault.options)) for n, fault in zip(plan.nemeses, faults, strict=False)]
+    written = [_strike(s, fault) for s, fault in zip(plan.strikes, faults, strict=False)]
+    made = replace(
         plan,
-        rate=plan.rate or workload.default_rate,
-        client=client,
-        options=_top_options(plan, workload, client),
+        rate=plan.rate or workload.cls.default_rate,
+        client=client.name if client is not None else None,
+        options=options,
         server=server,
-        cluster=replace(plan.cluster, nodes=nodes or DEFAULT_NODES, options=cluster_options),
-        nemeses=tuple(_nemesis(nemesis) for nemesis in plan.nemeses),
-        strikes=tuple(
-            replace(
-                strike,
-                target=strike.target or registry.fault_class(strike.fault).default_target,
-                options=_filled(
-                    registry.fault_class(strike.fault),
-                    strike.options,
-                    f"strike {strike.id}",
-                    f"the nemesis {strike.fault!r}",
-                    registry.NEMESES,
-                ),
-            )
-            for strike in plan.strikes
-        ),
+        cluster=replace(plan.cluster, nodes=nodes or DEFAULT_NODES, options=dump(machines.options) if machines else {}),
+        nemeses=plan.nemeses if plan.strikes else tuple(drawn),
+        strikes=tuple(written),
     )
+    return ResolvedPlan(**_fields(made), chosen=ChosenParts(workload, servers, speaks, machines, faults))
 
 
-def _nemesis(nemesis: NemesisPlan) -> NemesisPlan:
-    owner = registry.fault_class(nemesis.fault)
-    options = _filled(owner, nemesis.options, "nemesis", f"the nemesis {nemesis.fault!r}", registry.NEMESES)
-    return replace(nemesis, options=options)
+def _fields(plan: Plan) -> dict[str, Any]:
+    return {of.name: getattr(plan, of.name) for of in fields(Plan)}
 
 
-def _filled(owner: type[Any], given: Mapping[str, Any], where: str, what: str, group: str) -> dict[str, Any]:
-    """An owner's options with all defaults. Raises PlanError for one that it does not have."""
-    known = registry.options_by_name(owner)
-    given = {name: value for name, value in given.items() if name in known or not _idle(name, value, group)}
-    strange = [name for name in given if name not in known]
-    if strange and (others := registry.owners_of(strange[0], group)):
-        raise PlanError(f"{where}: {what} has no option {strange[0]!r}; {_owned(others, group)}")
-    return dump(registry.options_of(owner, given, where, what))
+def _where(one: NemesisPlan | Strike) -> str:
+    return f"strike {one.id}" if isinstance(one, Strike) else "nemesis"
 
 
-def _top_options(plan: Plan, workload: type[Workload], client: str | None) -> dict[str, Any]:
-    """The options that stand beside the names of the workload and its client."""
-    owners = [workload, *([registry.client_class(client)] if client is not None else [])]
-    known = {name for owner in owners for name in registry.options_by_name(owner)}
-    for name in plan.options:
-        if name in known or _idle(name, plan.options[name], registry.WORKLOADS):
-            continue
-        others = registry.owners_of(name, registry.WORKLOADS)
-        more = _owned(others, registry.WORKLOADS) if others else "leave it out"
-        raise PlanError(f"workload {plan.workload!r} has no option --{name.replace('_', '-')}; {more}")
+def _strike(strike: Strike, fault: Chosen) -> Strike:
+    target = strike.target or fault.plugin.cls.default_target
+    return replace(strike, target=target, options=dump(fault.options))
+
+
+def _own(plugin: PlugIn, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options of a table that are the plug-in's. Raises PlanError for one that it does not have."""
+    mine = {name: value for name, value in given.items() if name in plugin.options}
+    for name, value in given.items():
+        if name not in mine and not _idle(name, value, plugin.group):
+            if others := registry.owners_of(name, plugin.group):
+                raise PlanError(f"{where}: {plugin} has no option {name!r}; {_owned(others)}")
+            mine[name] = value  # (its reader names what there is)
+    return mine
+
+
+def _top_options(plan: Plan, workload: PlugIn, client: PlugIn | None) -> tuple[dict[str, Any], Chosen | None]:
+    """The options that stand beside the names of the workload and its client, and the client with its own."""
+    owners = [workload, *([client] if client is not None else [])]
+    for name, value in plan.options.items():
+        if not any(name in owner.options for owner in owners) and not _idle(name, value, registry.WORKLOADS):
+            more = _whose(name, registry.WORKLOADS)
+            raise PlanError(f"workload {plan.workload!r} has no option --{name.replace('_', '-')}; {more}")
+    what = f"workload {plan.workload!r}"
+    read = [
+        Chosen(owner, owner.read({n: v for n, v in plan.options.items() if n in owner.options}, "the plan", what))
+        for owner in owners
+    ]
     found: dict[str, Any] = {}
-    for owner in owners:
-        mine = registry.options_by_name(owner)
-        given = {name: value for name, value in plan.options.items() if name in mine}
-        found |= dump(registry.options_of(owner, given, "the plan", f"workload {plan.workload!r}"))
-    return found
+    for one in read:
+        found |= dump(one.options)
+    return found, read[1] if client is not None else None
 
 
 def _idle(option: str, value: Any, group: str) -> bool:
     """True if another plug-in owns this option and the value is its default: earlier plans have them all."""
     if group == registry.NEMESES:
         return False
-    for name in registry.owners_of(option, group):
-        spec = registry.options_by_name(registry.find(group, name))[option]
-        if value == (toml_value(spec, spec.default) if spec.default is not None else None):
-            return True
-    return False
+    specs = (plugin.options[option] for plugin in registry.owners_of(option, group) if option in plugin.options)
+    return any(value == (toml_value(spec, spec.default) if spec.default is not None else None) for spec in specs)
+
+
+def _backend(plan: Plan) -> str | None:
+    """The name of the backend; None for `auto`, which has no options."""
+    if plan.cluster.backend != "auto":
+        return plan.cluster.backend
+    for name, value in plan.cluster.options.items():
+        if not _idle(name, value, registry.CLUSTERS):
+            raise PlanError(f"--cluster auto has no option {name!r}; {_whose(name, registry.CLUSTERS)}")
+    return None
 
 
 def _whose(option: str, group: str) -> str:
     others = registry.owners_of(option, group)
-    return _owned(others, group) if others else "leave it out"
+    return _owned(others) if others else "leave it out"
 
 
-def _owned(others: Sequence[str], group: str) -> str:
-    word = next(family.word for family in registry.FAMILIES if family.group == group)
-    return f"it is an option of the {word} {' and of '.join(others)}"
+def _owned(others: Sequence[PlugIn]) -> str:
+    return f"it is an option of the {others[0].family.word} {' and of '.join(plugin.name for plugin in others)}"
 
 
 def _mends(plan: Plan, owner: type[Topology]) -> tuple[str, ...]:
@@ -156,12 +206,11 @@ def _unpinned(plan: Plan, owner: type[Topology]) -> list[tuple[str, str]]:
     ]
 
 
-def remarks(plan: Plan) -> list[str]:
-    """Remarks for the user on a resolved plan before it runs, one line each."""
-    owner = registry.topology_class(str(plan.server.topology))
+def remarks(plan: ResolvedPlan) -> list[str]:
+    """Remarks for the user on a plan before it runs, one line each."""
     return [
         f"version {version} is not pinned here: your jars run with the settings and the libraries of {known}"
-        for version, known in _unpinned(plan, owner)
+        for version, known in _unpinned(plan, plan.chosen.topology.plugin.cls)
     ]
 
 
@@ -169,17 +218,13 @@ def make_client(plan: Plan) -> ClientProtocol | None:
     """The client of a resolved plan; None: the workload has its own."""
     if plan.client is None:
         return None
-    found = registry.client_class(plan.client)
-    return found(plan.options_of(registry.options_class(found), f"the client {plan.client!r}"))
+    cls: type[ClientProtocol] = registry.find(registry.CLIENTS, plan.client).cls
+    return cls(plan.options_of(registry.options_class(cls), f"the client {plan.client!r}"))
 
 
-def make_topology(plan: Plan, workload: Workload, versions: Sequence[str] = ()) -> Topology:
-    """The topology of a resolved plan. `versions`: others that faults need. Raises InfraError for settings that it
-    rejects.
-    """
-    server, client = plan.server, make_client(plan)
-    assert server.topology is not None, "the plan is resolved"
-    found: Any = registry.topology_class(server.topology)
+def make_topology(plan: ResolvedPlan, workload: Workload, versions: Sequence[str] = ()) -> Topology:
+    """The topology of a plan. `versions`: others that faults need. Raises InfraError for settings that it rejects."""
+    server, client, chosen = plan.server, plan.chosen.client, plan.chosen.topology
     settings = ServerSettings(
         settings={**workload.server_settings(), **server.settings},
         profile=server.profile,
@@ -191,10 +236,9 @@ def make_topology(plan: Plan, workload: Workload, versions: Sequence[str] = ()) 
         ),
         rules=[_launch_rule(rule) for rule in server.rules],
         versions=versions,
-        kinds=client.kinds if client is not None else (),
+        kinds=client.plugin.cls.kinds if client is not None else (),
     )
-    options = registry.options_of(found, server.options, "server", f"the topology {server.topology!r}")
-    made: Topology = found(settings, options)
+    made: Topology = chosen.plugin.cls(settings, chosen.options)
     return made
 
 
@@ -209,28 +253,28 @@ def _launch_rule(rule: ServerRule) -> LaunchRule:
     return LaunchRule(launch, rule.nodes, rule.kinds)
 
 
-def check_targets(plan: Plan) -> None:
+def check_targets(plan: ResolvedPlan, faults: Sequence[Fault]) -> None:
     """Raises PlanError for roles that no server of this cluster can have, for faults at servers that it does not have,
-    and for unknown events.
+    and for unknown events. faults: of the strikes, or of the nemeses, in their order.
     """
-    topology, without = str(plan.server.topology), registry.workload_class(str(plan.workload)).without
-    kinds = [kind for kind in registry.topology_class(topology).kinds if kind not in without]
-    aimed = [(n.target, n.fault) for n in plan.nemeses] + [(s.target, s.fault) for s in plan.strikes]
-    for named_target, fault in aimed:
-        target = named_target or registry.fault_class(fault).default_target
+    without = plan.chosen.workload.cls.without
+    kinds = [kind for kind in plan.chosen.topology.plugin.cls.kinds if kind not in without]
+    known = roles(kinds, groups=not without)
+    for one, fault in zip(plan.planned, faults, strict=True):
+        target = one.target or fault.default_target
         if is_role(target):
-            check_role(target.strip(), kinds, plan.nodes, f"target of {fault}", groups=not without)
-    named = [(n.fault, n.options) for n in plan.nemeses] + [(s.fault, s.options) for s in plan.strikes]
-    for name, options in named:
-        made = registry.fault(name, options)
-        absent = next((kind for kind in made.kinds_needed() if kind not in kinds), None)
+            check_role(target.strip(), kinds, plan.nodes, f"target of {one.fault}", groups=not without)
+    for one, fault in zip(plan.planned, faults, strict=True):
+        absent = next((kind for kind in fault.kinds_needed() if kind not in kinds), None)
         if absent is not None:
             had = ", ".join(kinds)
-            whose = f"workload {plan.workload}" if absent in without else f"topology {topology}"
-            raise PlanError(f"{name} needs a {absent}; the {whose} has none, but {had}; another is right")
-        for role in made.roles():
-            if role not in (known := roles(kinds, groups=not without)):
-                raise PlanError(f"peers of {name}: no role {role!r}{suggest(role, known) or '; ' + ', '.join(known)}")
+            whose = f"workload {plan.workload}" if absent in without else f"topology {plan.server.topology}"
+            raise PlanError(f"{one.fault} needs a {absent}; the {whose} has none, but {had}; another is right")
+        for role in fault.roles():
+            if role not in known:
+                raise PlanError(
+                    f"peers of {one.fault}: no role {role!r}{suggest(role, known) or '; ' + ', '.join(known)}"
+                )
     for strike in plan.strikes:
         if strike.after is not None:
             check_trigger(strike.after, f"strike {strike.id}")
@@ -242,7 +286,7 @@ def _topology(plan: Plan, workload: type[Workload]) -> str:
     fits = [name for name in workload.topologies if name in known]
     requested = plan.server.topology
     if requested is not None and requested not in known:
-        registry.topology_class(requested)  # says so
+        registry.find(TOPOLOGIES, requested)  # says so
     if not fits:
         wanted = ", ".join(workload.topologies)
         raise PlanError(f"workload {plan.workload!r} needs the topology {wanted}; there are: {', '.join(known)}")
@@ -264,11 +308,13 @@ def _client(plan: Plan, workload: type[Workload]) -> str | None:
     return plan.client or workload.clients[0]
 
 
-def _profile(topology: str, requested: str | None) -> str | None:
-    known = list(registry.topology_class(topology).profiles)
+def _profile(topology: PlugIn, requested: str | None) -> str | None:
+    known = list(topology.cls.profiles)
     if requested is not None and requested not in known:
         there = f"it has {', '.join(known)}" if known else "it has none"
-        raise PlanError(f"the topology {topology} has no profile {requested!r}{suggest(requested, known)}; {there}")
+        raise PlanError(
+            f"the topology {topology.name} has no profile {requested!r}{suggest(requested, known)}; {there}"
+        )
     if requested is not None or not known:
         return requested
     return STRICT if STRICT in known else known[0]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from harness.api import Workload
 from harness.parts import registry
-from harness.parts.resolve import resolve
+from harness.parts.resolve import ResolvedPlan, resolve
 from harness.plan.plan import Plan, PlanError
 from infra.machines import kept
 from infra.options import OptionSpec
@@ -64,16 +64,16 @@ def _has(made: Plan, wanted: Plan) -> bool:
     return (made.cluster, made.server) == (wanted.cluster, wanted.server)
 
 
-def check(plan: Plan, workload: Workload) -> None:
+def check(plan: ResolvedPlan, workload: Workload) -> None:
     """Raises PlanError if a plan cannot share a cluster."""
     if not workload.reusable:
         raise PlanError(f"workload {plan.workload!r} needs a new cluster; leave --keep and --reuse out")
     if workload.stops_servers:
         raise PlanError(f"workload {plan.workload!r} stops the servers at the end; leave --keep and --reuse out")
-    backend = plan.cluster.backend
-    if backend != "auto" and not registry.backend_class(backend).keeps:
+    backend = plan.chosen.backend
+    if backend is not None and not backend.plugin.cls.keeps:
         keeping = [name for name, made in registry.backends() if made.keeps]
-        raise PlanError(f"--cluster {backend} cannot keep clusters; --keep is for {' and '.join(keeping)}")
+        raise PlanError(f"--cluster {backend.plugin.name} cannot keep clusters; --keep is for {' and '.join(keeping)}")
 
 
 def of_cluster(words: Sequence[str]) -> list[str]:

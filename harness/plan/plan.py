@@ -29,7 +29,7 @@ Options of a workload, a client, a backend, a topology or a fault stand beside i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -184,6 +184,11 @@ class Plan:
     def nodes(self) -> list[str]:
         """The names of the nodes."""
         return [f"n{i}" for i in range(1, (self.cluster.nodes or 5) + 1)]
+
+    @property
+    def planned(self) -> Sequence[NemesisPlan | Strike]:
+        """The strikes that the plan lists, or else its nemeses."""
+        return self.strikes or self.nemeses
 
     @property
     def faulty(self) -> bool:

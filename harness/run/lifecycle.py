@@ -16,15 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from harness import signals
+from harness.api import Workload
 from harness.check.summary import Outcome
 from harness.nemesis.effective import write_effective
 from harness.nemesis.runner import require_disposable
 from harness.nemesis.schedule import strikes
 from harness.parts import registry, resolve
 from harness.parts import reuse as reusing
+from harness.parts.resolve import ResolvedPlan
 from harness.plan.plan import Plan
 from harness.run.environment import Environment, describe
 from harness.run.parts import Parts, Prepared, Run, Say
@@ -34,7 +36,7 @@ from harness.run.session import Session
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
 from infra.machines.cpu_share import Priority
 from infra.machines.pressure import start_probes
-from infra.options import NotAvailable
+from infra.options import NoOptions, NotAvailable
 from infra.systems import class_data
 from infra.systems.api import Deployment, ServersRun, Topology
 from results.deployment import to_text
@@ -49,9 +51,8 @@ _GOES_ON: Final = "interrupted: fetching the logs and checking the history; inte
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
-    """Resolves the plan's names, and makes all checks that need no machine. Raises PlanError or InfraError."""
-    plan = resolve.resolve(plan)
+def prepare(plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
+    """Makes all checks that need no machine, and finds the backend. Raises PlanError or InfraError."""
     parts = check(plan, keep=keep, reuse=reuse)
     backend = registry.backend(plan.cluster.backend)
     can = registry.probe(backend)
@@ -60,36 +61,28 @@ def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prep
     return Prepared(plan, parts, backend, keep, reuse)
 
 
-def check(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Parts:
-    """Returns the parts of a resolved plan, or raises PlanError or SettingsError. Looks at no machine, starts nothing.
+def check(plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None) -> Parts:
+    """Returns the parts of a plan, or raises PlanError or SettingsError. Looks at no machine, starts nothing.
 
     The user's settings are checked by the servers' own code, which is fetched (InfraError) if it is not here yet.
     """
-    workload = registry.workload(plan)
+    chosen = plan.chosen
+    workload: Workload = chosen.workload.cls(plan)
     faults = registry.FaultSet()
-    named = [faults.of(s.fault, s.options) for s in plan.strikes] or [
-        faults.of(n.fault, n.options) for n in plan.nemeses
-    ]
+    named = [faults.add(fault.make(), one.options) for fault, one in zip(chosen.faults, plan.planned, strict=True)]
     found = strikes(plan, named)  # a wrong target is reported now, not after the cluster is up
-    resolve.check_targets(plan)
+    resolve.check_targets(plan, named)
     if keep or reuse:
         reusing.check(plan, workload)
-    if plan.cluster.backend != "auto":
-        made = registry.backend_class(plan.cluster.backend)()
-        options = backend_options(plan, made)
-        made.check(options, len(plan.nodes), any(fault.destructive for fault in faults))
+    if chosen.backend is not None:
+        backend: Backend = chosen.backend.plugin.cls()
+        backend.check(chosen.backend.options, len(plan.nodes), any(fault.destructive for fault in faults))
     versions = [version for fault in faults for version in fault.versions()]
     topology = resolve.make_topology(plan, workload, versions)
     topology.fits(plan.nodes)
     if plan.server.settings or (plan.server.jars and plan.server.mends):
         topology.shares()
-    return Parts(workload, faults, found, topology)
-
-
-def backend_options(plan: Plan, backend: Backend) -> Any:
-    """The backend's options of a plan. Raises PlanError."""
-    given = plan.cluster.options if plan.cluster.backend != "auto" else {}
-    return registry.options_of(type(backend), given, "cluster", f"--cluster {backend.name}")
+    return Parts(workload, faults, found, topology, chosen.backend.options if chosen.backend is not None else None)
 
 
 def run(prepared: Prepared, store: Store, say: Say, loop_factory: LoopFactory | None = None) -> Outcome:
@@ -150,7 +143,7 @@ class _Held:
 def _cluster(prepared: Prepared, folder: RunDir, say: Say) -> Iterator[_Held]:
     """Machines for the run. At the end they are kept, if requested and no fault is left on them, or removed."""
     plan, topology = prepared.plan, prepared.parts.topology
-    options = backend_options(plan, prepared.backend)
+    options = prepared.parts.backend_options or getattr(prepared.backend, "Options", NoOptions)()
     shares = list(topology.shares())
     if not prepared.reuse:
         shares += class_data.shares(prepared.backend, options, topology, say)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.api import Fault, Workload
 from harness.parts.registry import FaultSet
@@ -21,12 +22,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that a resolved plan names; none is started yet."""
+    """The parts that a resolved plan names; none is started yet. backend_options: None for the defaults."""
 
     workload: Workload
     faults: FaultSet
     strikes: Sequence[Strike]
     topology: Topology
+    backend_options: Any = None
 
     def fault(self, strike: Strike) -> Fault:
         """The fault of a strike. Raises PlanError if the plan has none of this kind."""

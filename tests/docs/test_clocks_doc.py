@@ -12,5 +12,5 @@ PAGE = (Path(__file__).parents[2] / "docs" / "faults" / "clocks.md").read_text()
 
 def test_every_option_is_told() -> None:
     for name in ("clock-step", "clock-drift", "clock-strobe", "slow-node", "memory-squeeze", "long-pause"):
-        for option in specs(registry.fault_class(name).Options):
+        for option in specs(registry.find(registry.NEMESES, name).cls.Options):
             assert f"`{option}`" in PAGE, f"{name}: {option}"

@@ -102,7 +102,7 @@ def test_the_document_is_right(tmp_path: Path) -> None:
     toml = re.findall(r"^```toml\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
     (tmp_path / "plan.toml").write_text(toml[0])
     plan = Plan.read(tmp_path / "plan.toml")
-    assert lifecycle.prepare(plan).backend.name == "ssh"
+    assert lifecycle.prepare(resolve(plan)).backend.name == "ssh"
     command: Mapping[str, str] = dict(re.findall(r"(--[a-z-]+) ([a-z-]+,[a-z-]+)", DOC))
     assert override(None, {"nemesis": command["--nemesis"]}).nemeses
     programs = re.search(r"\*\*Programs:\*\* (.*?) \(17\)", DOC, re.DOTALL)

@@ -55,6 +55,8 @@ def test_the_help_of_the_group_is_that_of_the_commands() -> None:
         first = " ".join(str(main.command(name).help).split("\n\n")[0].split())
         assert first == text or first.startswith(text.removesuffix(".") + ". "), name
         assert main.cli.get_command(click.Context(main.cli), name) is main.command(name)
+    with pytest.raises(click.UsageError, match=r"No such command 'chek'\."):
+        main.cli.resolve_command(click.Context(main.cli), ["chek"])
 
 
 def nemesis(folder: Path, summary: str) -> None:

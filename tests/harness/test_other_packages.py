@@ -160,7 +160,7 @@ def test_an_option_takes_no_name_of_the_harness(kind: str, option: str, clashes:
     install("clash", CLASH.format(module=module, base=base, option=option), **{f"{kind}__zz_clash": "clash_module:Own"})
     group = f"harness.{kind}"
     if not clashes:
-        assert registry.find(group, "zz-clash").name == "zz-clash"
+        assert registry.find(group, "zz-clash").cls.name == "zz-clash"
         return
     with pytest.raises(registry.PluginError, match=rf"of the package clash has an option '{option}', .* rename it"):
         registry.find(group, "zz-clash")

@@ -15,6 +15,7 @@ from harness.nemesis.schedule import FIRST_S, LAST_S
 from harness.nemesis.schedule import strikes as strikes_of
 from harness.nemesis.targets import check_role, nodes_with_role, resolve, roles
 from harness.parts import registry
+from harness.parts import resolve as parts
 from harness.parts.resolve import check_targets
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan
 from infra.options import option
@@ -195,6 +196,11 @@ def test_a_follower_of_a_kind_is_one_of_those_that_do_not_lead_it() -> None:
     assert nodes_with_role("controller-follower", replace(view, leading={}), Random(0)).nodes == []
 
 
+def targets(plan: Plan) -> None:
+    made = parts.resolve(plan)
+    check_targets(made, [fault.make() for fault in made.chosen.faults])
+
+
 @pytest.mark.parametrize("nemesis", [NemesisPlan("disk-stall"), NemesisPlan("hammer-time", target="slaves")])
 def test_without_brokers_nobody_leads_them(nemesis: NemesisPlan) -> None:
     """Also where it is the fault's own target."""
@@ -202,8 +208,8 @@ def test_without_brokers_nobody_leads_them(nemesis: NemesisPlan) -> None:
     with pytest.raises(
         PlanError, match=r"nobody is '(leader|slaves)' without replica groups; one of .*controller-leader"
     ):
-        check_targets(plan)
-    check_targets(replace(plan, nemeses=(replace(nemesis, target="controller-leader"),)))
+        targets(plan)
+    targets(replace(plan, nemeses=(replace(nemesis, target="controller-leader"),)))
 
 
 @pytest.mark.parametrize(
@@ -220,11 +226,12 @@ def test_without_brokers_nobody_leads_them(nemesis: NemesisPlan) -> None:
 def test_a_fault_at_servers_that_the_topology_does_not_have(
     topology: str, nemesis: NemesisPlan, said: str | None
 ) -> None:
-    plan = Plan(nemeses=(nemesis,), server=ServerPlan(topology=topology))
+    workload = "register" if topology == "dledger" else "log"
+    plan = Plan(workload=workload, nemeses=(nemesis,), server=ServerPlan(topology=topology))
     if said is None:
-        return check_targets(plan)
+        return targets(plan)
     with pytest.raises(PlanError, match=said):
-        check_targets(plan)
+        targets(plan)
 
 
 def test_strikes_that_are_written_out_are_taken_as_they_stand() -> None:
@@ -270,9 +277,9 @@ def test_an_option_that_is_a_key_of_every_strike_is_refused(monkeypatch: pytest.
 
     monkeypatch.setattr(registry, "_point", lambda *args: Point())
     with pytest.raises(PlanError, match="the nemesis 'late' of the package toy has an option 'delay', and the harness"):
-        registry.fault_class("late")
+        registry.find(registry.NEMESES, "late")
 
 
 def test_no_fault_of_ours_has_such_an_option() -> None:
     for name in registry.names(registry.NEMESES):
-        assert registry.fault_class(name).name
+        assert registry.find(registry.NEMESES, name).cls.name

@@ -125,7 +125,7 @@ def test_a_wrong_choice_is_told(texts: Sequence[str], versions: Sequence[str], t
 def test_a_plan_keeps_its_mends() -> None:
     plan = resolve(Plan(workload="log", server=ServerPlan(mends=("16,5",))))
     assert plan.server.mends == ("5", "16")
-    assert resolve(Plan.from_dict(plan.to_dict())) == plan
+    assert resolve(Plan.from_dict(plan.to_dict())).to_dict() == plan.to_dict()
     assert "mends" not in Plan().to_toml()
 
 

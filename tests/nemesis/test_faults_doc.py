@@ -62,4 +62,4 @@ def test_every_fault_of_ours_is_told() -> None:
     for name in registry.names(registry.NEMESES):
         assert f"`{name}`" in text
         row = next(line for line in text.splitlines() if line.startswith("|") and f"`{name}`" in line)
-        assert f"`{registry.fault_class(name).default_target}`" in row or "aims itself" in row
+        assert f"`{registry.find(registry.NEMESES, name).cls.default_target}`" in row or "aims itself" in row

@@ -12,8 +12,7 @@ import pytest
 from harness.api import NoTarget, Target
 from harness.cluster_view import ClusterView
 from harness.nemesis.schedule import strikes as drawn
-from harness.parts import registry
-from harness.parts.resolve import check_targets
+from harness.parts.resolve import check_targets, resolve
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerPlan
 from infra.machines.api import InfraError
 from infra.options import OptionError, parse
@@ -139,8 +138,10 @@ def plan(fault: str, target: str, **options: Any) -> Plan:
 
 def checked(made: Plan) -> int:
     """How many strikes are drawn."""
-    found = drawn(made, [registry.fault(n.fault, n.options) for n in made.nemeses])
-    check_targets(made)
+    resolved = resolve(made)
+    faults = [fault.make() for fault in resolved.chosen.faults]
+    found = drawn(resolved, faults)
+    check_targets(resolved, faults)
     return len(found)
 
 
