@@ -159,7 +159,7 @@ class Interpreter:
             self._running = False
 
     async def _run(self) -> None:
-        ledger = self._scheduler
+        scheduler = self._scheduler
         ended = False
         while True:
             self._drain()
@@ -170,7 +170,7 @@ class Interpreter:
                     self._give_up_all("the run was stopped")
             if not ended:
                 for _ in range(BATCH):
-                    answer = ledger.ask(self.now())
+                    answer = scheduler.ask(self.now())
                     if not isinstance(answer, Op):
                         break
                     self._invoke(answer)
@@ -178,7 +178,7 @@ class Interpreter:
                     await asyncio.sleep(0)
                     continue
             ended = ended or answer is None
-            if ledger.idle and not self._done:
+            if scheduler.idle and not self._done:
                 if ended:
                     return
                 if isinstance(answer, Pending) and answer.until is None:

@@ -143,19 +143,6 @@ class RemoteNode:
     def __repr__(self) -> str:
         return f"RemoteNode({self.name}, {self.remote.where})"
 
-    def wait_reachable(self, timeout_s: float = 20) -> None:
-        """Connects, and tries again while the machine still boots. Raises the last NodeUnreachable at the deadline."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                self.remote.connect(max(0.1, min(left, 10)))
-                return
-            except NodeUnreachable:
-                if left <= 0.1:
-                    raise
-                time.sleep(min(0.1, left))
-
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30, check: bool = True) -> Completed:
         """See `infra.machines.api.Node.run`. Code -1: ended by a signal (with stdin: 128 + its number)."""
         return self._run(argv, stdin=stdin, timeout_s=timeout_s, check=check)

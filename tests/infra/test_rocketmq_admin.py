@@ -62,10 +62,6 @@ def test_brokers() -> None:
             assert json.loads(server.last.body)["groupName"] == "g"
             assert json.loads(server.last.body)["consumeMessageOrderly"] is True
             await broker.delete_topic("t")
-            await broker.set_config({"a": "1", "b": "2"})
-            assert server.last.body == b"a=1\nb=2\n"
-            server.body = b'{"offsetTable":{"t@g":{0:5,1:7},"%RETRY%g@g":{}}}'
-            assert await broker.consumer_offsets() == {"t@g": {0: 5, 1: 7}, "%RETRY%g@g": {}}
             server.body = b'{"offsetTable":{2:9}}'
             assert await broker.delay_offsets() == {2: 9}
             server.body = b'{"consumerIdList":["c"]}'
@@ -109,8 +105,6 @@ def test_controllers() -> None:
             server.body = b'{"replicasInfoTable":{"a":{"masterEpoch":4}}}'
             assert await controller.sync_state(["a", "b"]) == {"a": {"masterEpoch": 4}}
             assert json.loads(server.last.body) == ["a", "b"]
-            await controller.elect_master("c", "a", 2)
-            assert (server.last.ext["brokerId"], server.last.ext["designateElect"]) == ("2", "true")
             await controller.clean_broker_data("c", "a", [1, 3])
             assert server.last.ext["brokerControllerIdsToClean"] == "1;3"
             with pytest.raises(Broken, match="without the next broker id"):

@@ -50,21 +50,6 @@ def test_what_is_accepted_less_surely_than_asked_is_unknown_and_has_a_place(code
     run(test)
 
 
-def test_a_batch_is_one_request() -> None:
-    async def test() -> None:
-        server = ToyServer(**PLACE)
-        async with serving(server) as address:
-            broker = Broker(*address, deadline_s=LONG)
-            assert (await broker.send_batch("t", 2, [b"1", b"2"])).offset == 7
-            with pytest.raises(ValueError, match="needs a message"):
-                await broker.send_batch("t", 2, [])
-            await broker.close()
-        assert [request.code for request in server.requests] == [320]
-        assert server.last.ext["m"] == "true"
-
-    run(test)
-
-
 @pytest.mark.parametrize("ext", [{}, {"queueOffset": "seven"}, {"queueOffset": "7", "queueId": ""}])
 def test_an_acknowledgement_without_sense_is_unknown(ext: dict[str, str]) -> None:
     async def test() -> None:

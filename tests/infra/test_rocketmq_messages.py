@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 
 import pytest
@@ -22,7 +21,6 @@ from infra.systems.rocketmq.protocol.messages import (
     decode,
     decode_all,
     decode_properties,
-    encode_batch,
     encode_properties,
     offset_message_id,
     parse_offset_message_id,
@@ -137,14 +135,6 @@ def test_properties_survive(properties: dict[str, str]) -> None:
 def test_properties_that_cannot_travel_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="propert"):
         encode_properties(properties)
-
-
-def test_a_batch_is_made_of_whole_messages() -> None:
-    data = encode_batch([(b"1", {}), (b"22", {"K": "v"})])
-    size, magic, crc, flag, length = struct.unpack_from(">IIIII", data)
-    assert (size, magic, crc, flag, length) == (23, 0, 0, 0, 1)
-    assert data[20:23] == b"1\0\0"
-    assert data[23:] == struct.pack(">IIIII", 28, 0, 0, 0, 2) + b"22" + b"\0\4K\x01v\x02"
 
 
 @given(st.ip_addresses(), st.integers(0, 65535), st.integers(0, (1 << 63) - 1))

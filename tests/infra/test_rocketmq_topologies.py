@@ -19,7 +19,7 @@ from infra.systems.api import REPLICATION, Launch, LaunchRule, Server, ServerSet
 from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
-from infra.systems.rocketmq.topologies import effective
+from infra.systems.rocketmq.topologies import starting
 from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
@@ -502,8 +502,8 @@ def on_running(monkeypatch: pytest.MonkeyPatch, now: Mapping[str, str], **wanted
     admins = {"broker": Running(**given), "namesrv": Running()}
     for one in topology.servers(node):  # type: ignore[arg-type]
         one.admin = admins[one.kind]  # type: ignore[assignment]
-    monkeypatch.setattr(effective, "require_applied", lambda server: None)
-    effective.read_back(topology._all(), topology.settings_of, topology._chosen, topology.changing)
+    monkeypatch.setattr(starting, "require_applied", lambda server: None)
+    starting.read_back(topology._all(), topology.settings_of, topology._chosen, topology.changing)
     return admins["broker"], [argv for argv in node.ran if argv[0] == "changed"]
 
 

@@ -23,7 +23,6 @@ from results.figures import SECOND
 from results.op import INVOKE, OK, Op
 from workloads.gray.split import Scheme
 
-VERBS: Final = ("on", "off", "expand", "restart")
 MORE_QUEUES: Final = 2
 
 _AGAIN_NS: Final = SECOND // 5

@@ -214,16 +214,6 @@ class BrokerAdmin(Server):
         """The effective configuration."""
         return await self.properties(Request.GET_BROKER_CONFIG)
 
-    async def set_config(self, settings: Mapping[str, str]) -> None:
-        """Changes the running broker's configuration. It silently ignores unknown keys and bad values: read it back."""
-        body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
-        await self.request(Request.UPDATE_BROKER_CONFIG, {}, body)
-
-    async def consumer_offsets(self) -> dict[str, dict[int, int]]:
-        """`topic@group` -> queue -> committed offset, the whole table of this replica."""
-        table = (await self.json(Request.GET_ALL_CONSUMER_OFFSET)).get("offsetTable") or {}
-        return {key: {int(queue): int(at) for queue, at in queues.items()} for key, queues in table.items()}
-
     async def delay_offsets(self) -> dict[int, int]:
         """Delay level -> the offset up to which its queue has been delivered."""
         table = (await self.json(Request.GET_ALL_DELAY_OFFSET)).get("offsetTable") or {}
@@ -324,16 +314,6 @@ class Controller(Server):
         reply = await self.json(Request.CONTROLLER_GET_SYNC_STATE_DATA, {}, json.dumps(list(broker_names)).encode())
         table = reply.get("replicasInfoTable") or {}
         return dict(table)
-
-    async def elect_master(self, cluster: str, broker_name: str, broker_id: int = -1) -> None:
-        """Requests the election of a master (-1: any). A living master stays: AdminError 2011."""
-        ext = {
-            "clusterName": cluster,
-            "brokerName": broker_name,
-            "brokerId": str(broker_id),
-            "designateElect": str(broker_id >= 0).lower(),
-        }
-        await self.request(Request.CONTROLLER_ELECT_MASTER, ext)
 
     async def next_broker_id(self, cluster: str, broker_name: str) -> int:
         """The id that the next new broker of a group would apply for; 1 for an unknown group."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -174,19 +174,6 @@ def decode_properties(text: str) -> dict[str, str]:
     """The reverse; entries without a name or a value are left out, as in `MessageDecoder.string2messageProperties`."""
     pairs = (part.split("\x01") for part in text.split("\x02"))
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[0]}
-
-
-def encode_batch(messages: Iterable[tuple[bytes, Mapping[str, str]]]) -> bytes:
-    """The body of a batch: of each message totalSize, magic, bodyCRC, flag, bodyLength, body, properties.
-
-    Magic number and checksum are 0: the broker computes its own. Source: `MessageDecoder.encodeMessage`.
-    """
-    parts = []
-    for body, properties in messages:
-        text = encode_properties(properties).encode()
-        size = 4 * 5 + len(body) + 2 + len(text)
-        parts.append(struct.pack(">IIIII", size, 0, 0, 0, len(body)) + body + struct.pack(">H", len(text)) + text)
-    return b"".join(parts)
 
 
 def offset_message_id(ip: str, port: int, physical: int) -> str:

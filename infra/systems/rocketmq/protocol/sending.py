@@ -10,7 +10,7 @@ import itertools
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -26,7 +26,6 @@ from infra.systems.rocketmq.protocol.messages import (
     Message,
     MessageError,
     decode,
-    encode_batch,
     encode_properties,
     parse_offset_message_id,
 )
@@ -108,24 +107,8 @@ class Sending(Link):
         missing.
         """
         unique = {"UNIQ_KEY": _unique(), **(properties or {})}
-        ext = _fields(group, topic, queue, system_flag, encode_properties(unique), batch=False)
+        ext = _fields(group, topic, queue, system_flag, encode_properties(unique))
         return await self._send(Request.SEND_MESSAGE_V2, ext, body, unique["UNIQ_KEY"], deadline_s)
-
-    async def send_batch(
-        self,
-        topic: str,
-        queue: int,
-        bodies: Sequence[bytes],
-        *,
-        group: str = PRODUCERS,
-        deadline_s: float | None = None,
-    ) -> Sent:
-        """Appends several messages at once, all or none, one after the other. No delays, no transactions."""
-        if not bodies:
-            raise ValueError("a batch needs a message")
-        body = encode_batch([(b, {"UNIQ_KEY": _unique(), "WAIT": "true"}) for b in bodies])
-        ext = _fields(group, topic, queue, 0, "", batch=True)
-        return await self._send(Request.SEND_BATCH_MESSAGE, ext, body, None, deadline_s)
 
     async def send_half(
         self, topic: str, queue: int, body: bytes, *, group: str = PRODUCERS, deadline_s: float | None = None
@@ -231,7 +214,7 @@ def _unique() -> str:
     return f"{_RANDOM}{os.getpid() & 0xFFFFFFFF:08X}{next(_COUNT) & 0xFFFFFFFF:08X}"
 
 
-def _fields(group: str, topic: str, queue: int, system_flag: int, properties: str, *, batch: bool) -> dict[str, str]:
+def _fields(group: str, topic: str, queue: int, system_flag: int, properties: str) -> dict[str, str]:
     """The header of `SendMessageRequestHeaderV2`: one letter a field, to save bytes."""
     return {
         "a": group,
@@ -245,5 +228,5 @@ def _fields(group: str, topic: str, queue: int, system_flag: int, properties: st
         "i": properties,
         "j": "0",
         "k": "false",
-        "m": "true" if batch else "false",
+        "m": "false",
     }

@@ -50,9 +50,7 @@ from infra.systems.rocketmq.topologies.bounds import (
     flushed_within_s,
     offsets_written_s,
 )
-from infra.systems.rocketmq.topologies.effective import read_back
 from infra.systems.rocketmq.topologies.files import OURS, rendered, settings_file
-from infra.systems.rocketmq.topologies.further import further_ports, further_settings
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
     CLUSTER,
@@ -66,8 +64,8 @@ from infra.systems.rocketmq.topologies.layout import (
     NodeRoles,
     groups,
 )
-from infra.systems.rocketmq.topologies.space import check_space
-from infra.systems.rocketmq.topologies.starting import start_in_stages
+from infra.systems.rocketmq.topologies.members import further_ports, further_settings
+from infra.systems.rocketmq.topologies.starting import check_space, read_back, start_in_stages
 from infra.systems.rocketmq.topologies.state import Addresses, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits

@@ -1,15 +1,47 @@
-"""The members of a broker group: the list that the controllers keep, and an operator's removals from it."""
+"""Brokers that join and leave: those beside a layout (`Topology.further`), each with its own ports, folders and names;
+the list of members that the controllers keep, and an operator's removals from it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from infra.machines.api import InfraError
+from infra.systems.api import REPLICATION, Server
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, Controller
+from infra.systems.rocketmq.servers import BROKER
 from infra.systems.rocketmq.topologies.layout import CLUSTER
+
+SLOTS: Final = 40
+"""The number of addresses of a node for further brokers."""
+
+_FIRST_PORT: Final = 12911
+_STEP: Final = 10
+"""A broker listens on its port, on the one two below it, and on the one above it (HA)."""
+
+
+def further_ports(slot: int) -> Mapping[str, int]:
+    """See `infra.systems.api.Server.ports`."""
+    port = _FIRST_PORT + _STEP * (slot % SLOTS)
+    return {BROKER: port, REPLICATION: port + 1}
+
+
+def further_settings(server: Server) -> Mapping[str, str]:
+    """The settings in which such a broker differs from a broker of the layout."""
+    (home,) = server.data_dirs
+    return {
+        "brokerName": str(server.group),
+        "brokerIP1": server.node.address,
+        "brokerIP2": server.node.address,
+        "listenPort": str(server.ports[BROKER]),
+        "haListenPort": str(server.ports[REPLICATION]),
+        "storePathRootDir": f"{home}/store",
+        "storePathCommitLog": f"{home}/store/commitlog",
+    }
+
 
 _ASK_S: Final = 2.0
 _AGAIN_S: Final = 0.5
