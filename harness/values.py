@@ -5,9 +5,21 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+
+from infra.options import OptionError, seconds
+
+DEFAULT_STORE: Final = Path("results/runs")
+
+
+def duration(text: str) -> float:
+    """`60`, `90s`, `2m` -> seconds."""
+    try:
+        return seconds(float(text) if text.replace(".", "", 1).isdigit() else text, "the time")
+    except OptionError as problem:
+        raise click.BadParameter(str(problem)) from None
 
 
 class FiniteRange(click.FloatRange):

@@ -17,15 +17,13 @@ import click
 
 from harness import terminal
 from harness.boundary import end
-from harness.cli.parts import duration, fail_on_option, store_option
 from harness.nemesis.effective import by_times
 from harness.parts import registry
 from harness.parts.named import named_faults
 from harness.parts.registry import PlugIn
 from harness.parts.resolve import ResolvedPlan, remarks, resolve
-from harness.plan.defaults import default_fault, default_workload
+from harness.parts.run_options import OPTIONS
 from harness.plan.plan import Plan, PlanError
-from harness.values import FilePath, FiniteRange
 from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
 from results.durable import write_text
@@ -157,82 +155,7 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
         return Plan()
 
 
-@click.command("run", cls=RunCommand)
-@click.option("--plan", "plan_file", type=FilePath(), help="A plan in TOML; options override it.")
-@click.option("--workload", help=f"Operations and checkers (harness list workloads).  [default: {default_workload()}]")
-@click.option(
-    "--nemesis",
-    help='Faults, separated by commas, each with its own options: "hammer-time target=slaves, bridge for=5s"; or none '
-    f"(harness list nemeses).  [default: {default_fault()}]",
-)
-@click.option(
-    "--target",
-    help="Target of the faults: one|minority|majority|all|random|n1,n3, or a role: leader|master|slaves|KIND[-leader].",
-)
-@click.option(
-    "--interval",
-    type=duration,
-    metavar="TIME",
-    help="Time from the start of a fault to the start of the next.  [default: 20s]",
-)
-@click.option("--duration", type=duration, metavar="TIME", help="Duration of a fault.  [default: 10s]")
-@click.option(
-    "--replay",
-    type=click.Choice(["events", "times"]),
-    help="For a plan with strikes: the events that strikes wait for.",
-)
-@click.option("--time-limit", type=duration, metavar="TIME", help="Length of the main phase.  [default: 60s]")
-@click.option(
-    "--rate",
-    type=FiniteRange(0, 1e6, min_open=True),
-    help="Operations per second, over all clients.  [default: the workload's own]",
-)
-@click.option("--concurrency", type=int, help="Number of clients.  [default: 10]")
-@click.option(
-    "--op-deadline",
-    type=duration,
-    metavar="TIME",
-    help="Deadline of an operation; after it the outcome is unknown.  [default: 4s]",
-)
-@click.option(
-    "--recovery-limit",
-    type=duration,
-    metavar="TIME",
-    help="A longer time without acknowledgement is an anomaly.  [default: 30s]",
-)
-@click.option("--seed", type=int, help="Seed of operations and fault schedule.  [default: random, stored in the plan]")
-@click.option("--client", help="Client protocol (harness list clients).  [default: the workload's own]")
-@click.option("--cluster", help="Backend: auto, or a name from harness list clusters.  [default: auto]")
-@click.option("--nodes", type=int, help="Number of nodes.  [default: 5]")
-@click.option(
-    "--topology", help="Topology: servers and their nodes (harness list topologies).  [default: the workload's own]"
-)
-@click.option("--profile", help="Guarantees of the servers: default|strict.  [default: strict]")
-@click.option("--version", "version", help="Version of the servers (harness list versions).")
-@click.option("--server-jars", help="Folder with the jars of your own build; precedes the class path.")
-@click.option("--jvm-option", "jvm_options", multiple=True, help="JVM option for the servers (repeat).")
-@click.option(
-    "--mend",
-    "mends",
-    multiple=True,
-    metavar="ID[,ID...]|all",
-    help="Correct known defects in the servers (harness list mends).",
-)
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting, such as broker.KEY=VALUE (repeat)."
-)
-@click.option("--keep", is_flag=True, help="Keep the cluster running after the run, for --reuse.")
-@click.option("--reuse", metavar="RUN_ID", help="Run on a kept cluster; it stays kept.")
-@click.option("--dry-run", is_flag=True, help="Check the plan and print it with all defaults; start nothing.")
-@click.option(
-    "--json",
-    "json_file",
-    type=FilePath(),
-    metavar="FILE",
-    help="Write folder, verdict and cluster of the run to this file, as JSON.",
-)
-@fail_on_option
-@store_option
+@click.command("run", cls=RunCommand, params=list(OPTIONS))
 @click.pass_context
 def run(
     ctx: click.Context,

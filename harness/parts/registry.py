@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from harness import terminal
 from harness.api import ClientProtocol, Fault, Workload
+from harness.parts.run_options import FLAGS
 from harness.plan.plan import CLUSTER_KEYS, PLAN_KEYS, SERVER_KEYS, STRIKE_KEYS, Plan, PlanError
 from harness.plan.points import points
 from harness.signals import Stopped
@@ -47,18 +48,6 @@ FAMILIES: Final = (
     Family(CLUSTERS, "cluster", "clusters", also="auto"),
 )
 FAMILY: Final = {family.group: family for family in FAMILIES}
-
-RUN_FLAGS: Final = frozenset(
-    (
-        *("client", "cluster", "concurrency", "dry-run", "duration", "fail-on", "help", "interval", "json"),
-        *("jvm-option", "keep", "mend", "nemesis", "nodes", "op-deadline", "plan", "profile", "rate"),
-        *("recovery-limit", "replay", "reuse", "seed", "server-jars", "set", "store", "target", "time-limit"),
-        *("topology", "version", "workload"),
-    )
-)
-"""The options of `harness run` itself, without dashes. No plug-in may have one of these names, except a nemesis: its
-options stand behind its own name.
-"""
 
 _TAKEN: Final[Mapping[str, Iterable[str]]] = {
     WORKLOADS: PLAN_KEYS,
@@ -141,7 +130,7 @@ def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[
         raise _unusable(family, point, "has no name; a class attribute `name` is right")
     for option in options:
         flag = option.flag.removeprefix("--")
-        if option.name in _TAKEN[family.group] or (flag in RUN_FLAGS and family.group != NEMESES):
+        if option.name in _TAKEN[family.group] or (flag in FLAGS and family.group != NEMESES):
             why = f"has an option {option.name!r}, and the harness has one of that name: rename it"
             raise _unusable(family, point, why)
     return found

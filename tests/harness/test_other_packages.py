@@ -14,6 +14,7 @@ from harness.boundary import guarded
 from harness.cli.main import cli
 from harness.cli.run import run
 from harness.parts import registry
+from harness.parts.run_options import FLAGS
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, ServerPlan
 from infra.systems.api import TOPOLOGIES
 
@@ -169,7 +170,7 @@ def test_an_option_takes_no_name_of_the_harness(kind: str, option: str, clashes:
 def test_the_names_of_the_harness_are_complete() -> None:
     """Every option of `harness run`, and every key that a plan has for itself, is reserved."""
     flags = {option.removeprefix("--") for param in run.params for option in param.opts if option.startswith("--")}
-    assert flags | {"help"} == registry.RUN_FLAGS
+    assert flags | {"help"} == FLAGS
     plan = Plan(
         rate=1.0,
         client="c",

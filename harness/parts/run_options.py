@@ -1,0 +1,116 @@
+"""The options of `harness run` itself. Those of the plug-ins join them when a command line is parsed
+(`harness.cli.run`), and none of them may have one of these names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from harness.plan.defaults import default_fault, default_workload
+from harness.values import DEFAULT_STORE, FilePath, FiniteRange, duration
+from results.verdict import FailOn
+
+STORE: Final[dict[str, Any]] = {
+    "type": FilePath(file_okay=False),
+    "default": DEFAULT_STORE,
+    "show_default": True,
+    "help": "Folder of the store.",
+}
+FAIL_ON: Final[dict[str, Any]] = {
+    "type": click.Choice([one.value for one in FailOn]),
+    "default": FailOn.ANY.value,
+    "show_default": True,
+    "help": "Anomalies that make the exit code 1: any, or new ones only, which no known finding explains.",
+}
+
+OPTIONS: Final[tuple[click.Option, ...]] = (
+    click.Option(["--plan", "plan_file"], type=FilePath(), help="A plan in TOML; options override it."),
+    click.Option(
+        ["--workload"], help=f"Operations and checkers (harness list workloads).  [default: {default_workload()}]"
+    ),
+    click.Option(
+        ["--nemesis"],
+        help='Faults, separated by commas, each with its own options: "hammer-time target=slaves, bridge for=5s"; '
+        f"or none (harness list nemeses).  [default: {default_fault()}]",
+    ),
+    click.Option(
+        ["--target"],
+        help="Target of the faults: one|minority|majority|all|random|n1,n3, or a role: "
+        "leader|master|slaves|KIND[-leader].",
+    ),
+    click.Option(
+        ["--interval"],
+        type=duration,
+        metavar="TIME",
+        help="Time from the start of a fault to the start of the next.  [default: 20s]",
+    ),
+    click.Option(["--duration"], type=duration, metavar="TIME", help="Duration of a fault.  [default: 10s]"),
+    click.Option(
+        ["--replay"],
+        type=click.Choice(["events", "times"]),
+        help="For a plan with strikes: the events that strikes wait for.",
+    ),
+    click.Option(["--time-limit"], type=duration, metavar="TIME", help="Length of the main phase.  [default: 60s]"),
+    click.Option(
+        ["--rate"],
+        type=FiniteRange(0, 1e6, min_open=True),
+        help="Operations per second, over all clients.  [default: the workload's own]",
+    ),
+    click.Option(["--concurrency"], type=int, help="Number of clients.  [default: 10]"),
+    click.Option(
+        ["--op-deadline"],
+        type=duration,
+        metavar="TIME",
+        help="Deadline of an operation; after it the outcome is unknown.  [default: 4s]",
+    ),
+    click.Option(
+        ["--recovery-limit"],
+        type=duration,
+        metavar="TIME",
+        help="A longer time without acknowledgement is an anomaly.  [default: 30s]",
+    ),
+    click.Option(
+        ["--seed"], type=int, help="Seed of operations and fault schedule.  [default: random, stored in the plan]"
+    ),
+    click.Option(["--client"], help="Client protocol (harness list clients).  [default: the workload's own]"),
+    click.Option(["--cluster"], help="Backend: auto, or a name from harness list clusters.  [default: auto]"),
+    click.Option(["--nodes"], type=int, help="Number of nodes.  [default: 5]"),
+    click.Option(
+        ["--topology"],
+        help="Topology: servers and their nodes (harness list topologies).  [default: the workload's own]",
+    ),
+    click.Option(["--profile"], help="Guarantees of the servers: default|strict.  [default: strict]"),
+    click.Option(["--version", "version"], help="Version of the servers (harness list versions)."),
+    click.Option(["--server-jars"], help="Folder with the jars of your own build; precedes the class path."),
+    click.Option(["--jvm-option", "jvm_options"], multiple=True, help="JVM option for the servers (repeat)."),
+    click.Option(
+        ["--mend", "mends"],
+        multiple=True,
+        metavar="ID[,ID...]|all",
+        help="Correct known defects in the servers (harness list mends).",
+    ),
+    click.Option(
+        ["--set", "settings"],
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A server setting, such as broker.KEY=VALUE (repeat).",
+    ),
+    click.Option(["--keep"], is_flag=True, help="Keep the cluster running after the run, for --reuse."),
+    click.Option(["--reuse"], metavar="RUN_ID", help="Run on a kept cluster; it stays kept."),
+    click.Option(["--dry-run"], is_flag=True, help="Check the plan and print it with all defaults; start nothing."),
+    click.Option(
+        ["--json", "json_file"],
+        type=FilePath(),
+        metavar="FILE",
+        help="Write folder, verdict and cluster of the run to this file, as JSON.",
+    ),
+    click.Option(["--fail-on"], **FAIL_ON),
+    click.Option(["--store"], **STORE),
+)
+
+FLAGS: Final = frozenset(("help", *(flag.removeprefix("--") for option in OPTIONS for flag in option.opts)))
+"""Their names, without dashes. No plug-in may have one of these, except a nemesis: its options stand behind its own
+name.
+"""
