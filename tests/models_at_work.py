@@ -288,7 +288,7 @@ WORK: dict[str, Work] = {
         lambda rng, f, r: r if f == "trim" else rng.choice((0, 1, 2, None) if f in ("append", "read") else (0, 1, 2)),
     ),
 }
-"""What each model of `MODELS` is at work."""
+"""The operations of each model of `MODELS` at work."""
 
 
 def _from(start: Any, make: Callable[[], Any]) -> Callable[[], Any]:
@@ -402,7 +402,7 @@ def brute_force(calls: Sequence[Call], model: Model[Any], perhaps: Collection[in
 
 
 def told(calls: Sequence[Call]) -> str:
-    """The history for whoever has to find out."""
+    """The history as text, for a failed assertion."""
     return str(
         [
             (

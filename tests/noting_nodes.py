@@ -1,4 +1,4 @@
-"""Nodes that only note what they are told, and run nothing."""
+"""Nodes that only record their commands, and run nothing."""
 
 from __future__ import annotations
 

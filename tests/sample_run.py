@@ -126,7 +126,7 @@ def sample_observations(length_s: float = 60) -> list[Observation]:
 
 
 def sample_judgement(history: History) -> Judgement:
-    """An invalid run with three told anomalies, one of them legal, and a checker that failed."""
+    """An invalid run with three anomalies, one of them legal, and a checker that failed."""
     calls = history.clients.calls
     late = [c for c in calls if c.start > 34 * S and c.invoke.key == calls[len(calls) // 2].invoke.key]
     key = calls[len(calls) // 2].invoke.key

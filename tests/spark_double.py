@@ -11,7 +11,7 @@ from typing import Any, cast
 
 
 class Killed(Exception):
-    """What the driver hears of a worker that was killed."""
+    """The driver's exception for a worker that was killed."""
 
     def __init__(self) -> None:
         super().__init__("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)")

@@ -34,7 +34,7 @@ class Story:
         self.call("poll", begin, shown, process=7, node=node, **output)
 
     def next_poll(self, begin: int, *ids: Any, process: int = 8, **output: Any) -> None:
-        """What a consumer is given whose client keeps its position."""
+        """Messages for a consumer whose client keeps its position."""
         self.call("poll", None, [[begin + i, n] for i, n in enumerate(ids)], process=process, node="n1", **output)
 
     def final(self, *ids: Any, node: str = "n1", begin: int = 0, done: bool = True, **output: Any) -> None:

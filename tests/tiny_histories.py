@@ -122,7 +122,7 @@ def mutex_ops(rng: Random, op: int) -> tuple[str, Any, Any]:
 
 
 def lived(rng: Random, crash: float, most: int) -> list[Call]:
-    """What a real register of three values answered, each op taking effect at one moment within its call.
+    """The calls of a real register of three values, each op taking effect at one moment within its call.
 
     Of the unknown ops half took effect, and half of all histories have one read that is not true.
     """

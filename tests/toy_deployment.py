@@ -97,7 +97,7 @@ class ToyTopology:
 
     name = "toy"
     refuses = False
-    """Whether nobody forgets a member."""
+    """True if the controllers refuse to forget a member."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._servers = {

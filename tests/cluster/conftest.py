@@ -47,7 +47,7 @@ def planted_jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(file, sources)
     machine = sources / "RegisterMachine.java"
     text = machine.read_text()
-    assert text.count(COMPARES) == text.count(BORN) == 1, "the state machine has changed: plant the bug anew"
+    assert text.count(COMPARES) == text.count(BORN) == 1, "the state machine has changed: plant the bug again"
     text = text.replace(COMPARES, FORGETS_TO).replace(BORN, f'{BORN}\n        LOGGER.info("{MARK}");')
     machine.write_text(text)
     return compile_jar(sources, fetch_jars(dledger.POM, dledger.LOCK), "planted")

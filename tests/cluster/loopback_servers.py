@@ -95,7 +95,7 @@ def start(kind: str, folder: Path, jars: Path, settings: Mapping[str, str | int]
 
 
 async def eventually(ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """What the servers come to answer that is true, or fail with what they said last."""
+    """The first answer of the servers that is true, within `PATIENCE_S`; fails with their last answer if none is."""
     output: Any = None
     try:
         async with asyncio.timeout(PATIENCE_S):

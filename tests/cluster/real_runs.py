@@ -82,7 +82,7 @@ class Going:
         return self.process.poll() is not None
 
     def environment(self) -> dict[str, str]:
-        """What the run noted about itself, which is there when the servers are about to be started."""
+        """The facts that the run recorded about itself, which exist when the servers are about to be started."""
         found: dict[str, str] = {}
 
         def noted() -> bool:
@@ -95,7 +95,7 @@ class Going:
         return found
 
     def ops(self) -> list[Op]:
-        """What is journalled by now."""
+        """The ops that are journalled by now."""
         path = self.folder.journal
         return read_journal(path)[0] if path.exists() else []
 
@@ -216,9 +216,9 @@ def nodes_of(facts: Mapping[str, str]) -> list[Owner]:
 
 
 def left_of(facts: Mapping[str, str], processes: Sequence[Owner] = ()) -> list[str]:
-    """What this machine still holds of a run: containers, networks, links, mounts, control groups, folders, processes.
+    """The remains of a run on this machine: containers, networks, links, mounts, control groups, folders, processes.
 
-    `processes`: what ran on its nodes while they lived.
+    `processes`: those that ran on its nodes while they lived.
     """
     run_id = facts["run_id"]
     found = [f"process {owner.pid}" for owner in processes if is_alive(owner)]

@@ -33,7 +33,7 @@ def told(done: subprocess.CompletedProcess[str], code: int) -> str:
 
 
 def refused(*args: str | Path, store: Path, env: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()) -> str:
-    """What `harness run` says before it has started anything."""
+    """The message of `harness run` that ends before it has started anything."""
     return told(harness("run", *args, "--store", store, env=env, wrapper=wrapper), FAILURE)
 
 
@@ -150,7 +150,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_servers_that_do_not_start(tmp_path: Path) -> None:
-    """What a JVM says of a wrong option reaches the user, and the cluster is gone."""
+    """The JVM's message about a wrong option reaches the user, and the cluster is gone."""
     options = ("--cluster", "local", "--nemesis", "none", "--jvm-option=-XX:NoSuchOption")
     line = refused(*options, store=tmp_path / "store")
     assert "Unrecognized VM option 'NoSuchOption'" in line

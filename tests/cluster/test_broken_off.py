@@ -24,18 +24,18 @@ LONG = ("--time-limit", "120", "--interval", "110", "--duration", "100", "--seed
 
 
 def asked(ops: list[Op]) -> list[tuple[str, str | None, object]]:
-    """What clients asked for in the main phase, in order."""
+    """The requests of the clients in the main phase, in order."""
     invoked = (op for op in ops if op.type == "invoke" and op.is_client and "phase" not in op.extra)
     return [(op.f, op.key, op.value) for op in invoked]
 
 
 def schedule(ops: list[Op]) -> list[object]:
-    """What the nemesis was told to do."""
+    """The strikes that the nemesis received."""
     return [(op.f, op.value) for op in ops if op.type == "invoke" and not op.is_client and op.f != "restart-all"]
 
 
 def assert_never_valid(run: Run) -> None:
-    """`unknown`; or `invalid`, when what was seen before the end is enough to tell that DLedger broke a promise."""
+    """`unknown`; or `invalid`, when the ops before the end prove that DLedger broke a promise."""
     found = {name: result["verdict"] for name, result in run.results().items()}
     assert found["well-formed"] == "valid"
     assert found["complete"] == "unknown"
@@ -176,7 +176,9 @@ def test_a_disk_that_fills_up_during_the_run(tmp_path: Path) -> None:
         assert ended.code == FAILURE
         *before, last = ended.err.splitlines()
         assert "journal.jsonl: the journal cannot be written: No space left on device (0 bytes free)" in last
-        assert all("control.jsonl: No space left on device" in line for line in before), "another file, told as well"
+        assert all("control.jsonl: No space left on device" in line for line in before), (
+            "another file, reported as well"
+        )
         assert left_of(facts, processes) == []
 
         folder = store / ended.dir.path.relative_to(disk / "store")

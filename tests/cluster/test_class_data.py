@@ -39,7 +39,7 @@ def archives_of(topology: ControllerTopology | DledgerTopology) -> list[Share]:
 
 
 def mapped(server: Server) -> set[str]:
-    """The archives that a server's JVM has mapped, as the kernel tells; the JVM's own is not among them."""
+    """The archives that a server's JVM has mapped, by the kernel's list; the JVM's own is not among them."""
     process = server.process()
     assert process is not None
     lines = server.node.run(["cat", f"/proc/{process.pid}/maps"]).text.splitlines()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 @dataclass(frozen=True)
 class Servers:
-    """Where they answer, and the broker's process."""
+    """The servers' ports, and the broker's process."""
 
     names: int
     broker: int

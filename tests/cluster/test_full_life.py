@@ -27,7 +27,7 @@ STRIKES = [
     ("planted_run", "partition-majorities-ring"),
 ]
 EVIDENCE = {"hammer-time": "is stopped", "kill-random-processes": "is gone", "crash-random-nodes": "is gone"}
-"""What the probe says; partitions count dropped packets."""
+"""The words of the probe's evidence; partitions count dropped packets."""
 
 
 @pytest.fixture(params=["docker_run", "local_run"])
@@ -62,7 +62,7 @@ def test_checked_again_offline_every_checker_says_the_same(lived: Run) -> None:
 
 
 class Page(HTMLParser):
-    """What an HTML page loads, and where its links lead."""
+    """The files that an HTML page loads, and the targets of its links."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -130,14 +130,14 @@ def test_every_fault_strikes_and_is_seen(fixture: str, fault: str, request: pyte
 
 @pytest.mark.parametrize(("fixture", "fault"), [strike for strike in STRIKES if strike[1] in EVIDENCE])
 def test_a_server_that_is_down_answers_nobody(fixture: str, fault: str, request: pytest.FixtureRequest) -> None:
-    """The same from another side: what the nodes told the observer while the strike was in force."""
+    """The same from another side: the nodes' answers to the observer while the strike was in force."""
     struck: Run = request.getfixturevalue(fixture)
     seen = [json.loads(line) for line in struck.dir.observations.read_text().splitlines()]
     for op in (op for op in struck.ops if is_inject(op) and op.value["fault"] == fault):
         begun = op.time
         heal = next(o for o in struck.ops if o.f == "heal" and o.type == "invoke" and o.value["id"] == op.value["id"])
         for node in op.value["nodes"]:
-            # An answer that was on its way when the fault struck may still be told just after.
+            # An answer that was on its way when the fault struck may still arrive just after.
             roles = [o["role"] for o in seen if o["node"] == node and begun + 1e9 < o["time"] < heal.time]
             assert set(roles) <= {"silent"}
 

@@ -76,7 +76,7 @@ def deployment() -> Iterator[Deployment]:
 
 @pytest.fixture
 def untouched(deployment: Deployment) -> Iterator[None]:
-    """Whatever the test does, the nodes' packet filters and queues are at its end as they were."""
+    """Fails if the nodes' packet filters and queues are not the same at the end of a test as before it."""
     before = [traces(node) for node in deployment.nodes]
     yield
     assert [traces(node) for node in deployment.nodes] == before

@@ -38,7 +38,7 @@ def test_replicas_are_looked_at_while_one_is_stopped(tmp_path: Path) -> None:
 
 
 def told(ended: Run) -> Mapping[str, set[str]]:
-    """Setting -> the values that brokers told."""
+    """Setting -> the values that brokers reported."""
     found: dict[str, set[str]] = {}
     for op in ended.ops:
         if op.f == "settings" and op.type == "ok":

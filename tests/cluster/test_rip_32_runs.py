@@ -1,5 +1,5 @@
-"""What a slave does that acts as master, on real servers: locks while the master is stopped, and routes on the same
-cluster while it is killed. What RocketMQ makes of it is its own affair (docs/rip-32.md).
+"""A slave that acts as master, on real servers: locks while the master is stopped, and routes on the same cluster
+while it is killed. The runs do not judge RocketMQ (docs/rip-32.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cluster.real_runs import Run, harness, is_inject, run
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 OURS = {"minority-grant", "locked-twice", "consumed-out-of-order", "never-sent", "malformed-history", "unhealed-fault"}
-"""No fault of these runs, and no defect on record, makes a server do that: something of ours would have lied."""
+"""No fault of these runs, and no defect on record, makes a server do that: the harness would be wrong."""
 
 TIMES = ("--target", "n1", "--interval", "20s", "--duration", "7s", "--time-limit", "16", "--seed", "1")
 

@@ -35,7 +35,7 @@ CONTROLLED = {
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the servers answer."""
+    """The ports of the servers."""
 
     names: int
     controller: int

@@ -1,7 +1,7 @@
 """The main job itself: `harness run` against RocketMQ, twice on one kept cluster, with faults aimed at roles.
 
 What RocketMQ does is its own affair (docs/track-record.md): the judges may find what they know to find. What they may
-not find is anything that only a mistake of ours would show.
+not find is anything that only a mistake of the harness would show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 NODES = {"n1", "n2", "n3", "n4", "n5"}
 SHORT = ("--time-limit", "14", "--interval", "6", "--duration", "5", "--rate", "200", "--seed", "1")
 OURS = {"aborted-read", "never-sent", "malformed-history", "unhealed-fault"}
-"""No fault of these runs, and no defect on record, makes a server do that: something of ours would have lied."""
+"""No fault of these runs, and no defect on record, makes a server do that: the harness would be wrong."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def test_the_faults_struck_whom_they_were_aimed_at(pair: Pair) -> None:
 
 
 def master_at(ended: Run, time: int) -> str | None:
-    """Who called itself master with the highest epoch, when last asked before a moment (ns); None: nobody did."""
+    """The node that was master of the highest epoch in the nodes' last answers before a moment (ns), or None."""
     output = {seen.node: seen for seen in read_observations(ended.dir.observations) if seen.time <= time}
     masters = {seen.term or 0: seen.node for seen in output.values() if seen.role == "leader"}
     return masters[max(masters)] if masters else None

@@ -42,7 +42,7 @@ def servers(topology: RocketmqTopology, node: Node) -> dict[str, Server]:
 
 
 def looked(topology: RocketmqTopology, nodes: list[Node]) -> list[Status]:
-    """What every node says, asked patiently."""
+    """The status of every node, with a long time-out."""
 
     async def all_of_them() -> list[Status]:
         return await asyncio.gather(*(topology.observe(node, 20) for node in nodes))

@@ -37,7 +37,7 @@ SECRETS = {
     "fs.s3a.session.token": "t0k-pl4nted",
 }
 SECRET = tuple(word for name, value in SECRETS.items() for word in ("--conf", f"spark.hadoop.{name}={value}"))
-"""What a user has in his configuration, and nobody may find in a log."""
+"""A secret of the user's configuration, which must be in no log."""
 
 SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1", "--driver-memory", "512m")
 

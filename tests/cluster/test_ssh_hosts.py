@@ -1,6 +1,6 @@
 """Existing machines over SSH, end to end: five hosts, borrowed for a run and given back as they were.
 
-The hosts are nodes of the local backend. The runs are not told: to them these are machines with addresses, an sshd,
+The hosts are nodes of the local backend. The runs do not know it: to them these are machines with addresses, an sshd,
 host keys and somebody's login, and the user at the other end has a home and a cache folder of their own.
 """
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 USAGE, FAILURE = 64, Verdict.HARNESS_FAILURE.exit_code
 AUTHORIZED = "/root/.ssh/authorized_keys"
 JUDGED = (Verdict.VALID.value, Verdict.INVALID.value)
-"""What DLedger does is its own affair; but the harness has done its part, and enough of it."""
+"""The verdicts of a run that was judged completely. The test does not judge DLedger."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Park]:
-    """Five machines; the user has put a key of theirs on each, and knows the host keys."""
+    """Five machines; the user has put a key on each, and knows the host keys."""
     home = tmp_path_factory.mktemp("home")
     (home / ".ssh").mkdir()
     DledgerTopology(ServerSettings()).shares()
@@ -149,7 +149,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def server_state(host: Node) -> str:
-    """The letter of proc(5) for the server on a machine; empty when there is none."""
+    """The letter of proc(5) for the server on a machine; empty when none runs."""
     return host.run(["ps", "-C", "java", "-o", "state="], check=False).text.strip()
 
 

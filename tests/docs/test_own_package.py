@@ -1,5 +1,5 @@
-"""A user's package with a workload, a fault, a topology and a backend: installed, found, told, and run. Every option of
-theirs stands in TOML, on the command line and in `harness list NAME`, and no file of ours knows them.
+"""A user's package with a workload, a fault, a topology and a backend: installed, found, listed, and run. Every one of
+its options stands in TOML, on the command line and in `harness list NAME`, and no file of the harness names them.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Machine:
         self.undo: Sequence[Sequence[str]] = ()
 
     def run(self, argv: Sequence[str], **how: Any) -> Any:
-        """The only command is the one that tells the state of process 7."""
+        """The only command is the one that prints the state of process 7."""
         assert argv[-2:] == ["7", "1"]
         return SimpleNamespace(text="S" if self.running == ProcessId(7, 1) else "")
 

@@ -74,7 +74,7 @@ def steps(page: str) -> Iterator[Step]:
 
 
 def differences(expected: list[str], output: list[str], tags: set[str]) -> str | None:
-    """What is wrong with an answer, or None. `...` alone stands for any lines, inside a line for any text."""
+    """The fault of an answer, or None. `...` alone stands for any lines, inside a line for any text."""
     if "varies" in tags:
         return _missing_label(expected, output)
     position, anywhere = 0, False
@@ -176,7 +176,7 @@ class Reader:
         return done.stdout.splitlines()
 
     def _installed(self, package: Path) -> list[str]:
-        """What `pip install -e` comes to, without a network: its folder is on the path, its entry points are known."""
+        """The work of `pip install -e`, without a network: its folder is on the path, its entry points are known."""
         project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
         info = self.site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
         info.mkdir()

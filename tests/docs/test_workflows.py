@@ -47,8 +47,8 @@ def test_the_shell_of_every_step_is_sound(path: Path) -> None:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Mapping[str, str]:
-    """What the scripts see of a hosted runner. `sudo` runs what it is given; what is heavy only notes its words, one a
-    line. The harness writes the summary of a run that lies at `stored`, and ends with 1.
+    """The surroundings of a hosted runner, for the scripts. `sudo` runs its command; heavy tools only record their
+    words, one a line. The harness writes the summary of a run that lies at `stored`, and ends with 1.
     """
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -23,7 +23,7 @@ SHORT = ("--nodes", "3", "--nemesis", "none", "--time-limit", "3", "--recovery-l
 
 
 def one_round(number: int, folder: Path) -> list[str]:
-    """What is wrong after four runs into one store."""
+    """The faults that are found after four runs into one store."""
     store = folder / "store"
     with ExitStack() as stack:
         started = []

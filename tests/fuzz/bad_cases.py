@@ -1,4 +1,4 @@
-"""What `tests.fuzz.bad_input` tries: one bad input a call, made from a seed of its own."""
+"""The inputs of `tests.fuzz.bad_input`: one bad input a call, made from a seed of its own."""
 
 from __future__ import annotations
 

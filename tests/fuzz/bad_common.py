@@ -1,4 +1,4 @@
-"""What a bad input is, and what several makers of them share.
+"""The bad input as a type, and the parts that several makers of inputs share.
 
 Each maker knows by how it makes an input which exit codes are right for it: 64 for what a user got wrong on the command
 line or in a plan, 2 for a history that cannot be judged, 3 for output that cannot be written, and a set of them where

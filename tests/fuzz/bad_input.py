@@ -46,7 +46,7 @@ GUARD_S: Final = 120.0
 """By the clock: what has not ended then never does."""
 LIMIT_KB: Final = 1 << 20
 _BARE_KB: Final = 100 << 10
-"""What a process of its own has before it reads anything."""
+"""Memory of a separate process before it reads anything."""
 OWN_SHARE: Final = 0.03
 """Of the inputs that need no process of their own, those that get one all the same."""
 
@@ -57,7 +57,7 @@ _BUG: Final = re.compile(
 
 @dataclass
 class End:
-    """What came of an input. `out` and `err`: what was printed; `peak_kb`: None where it was not measured."""
+    """The result of an input. `out` and `err`: the printed text; `peak_kb`: None where it was not measured."""
 
     code: int | str
     out: str = ""
@@ -71,7 +71,7 @@ class TooLong(BaseException):
 
 
 def wrong(one: Case, end: End) -> list[str]:
-    """What is not as it has to be."""
+    """The faults of a result; empty if it is as it has to be."""
     found = []
     if end.code not in one.codes:
         found.append(f"exit code {end.code}, not {' or '.join(map(str, one.codes))}")
@@ -82,15 +82,15 @@ def wrong(one: Case, end: End) -> list[str]:
     for name, text in (("stdout", end.out), ("stderr", end.err)):
         if bad := sorted({c for c in text if not c.isprintable() and c not in "\n\u202f"}):
             found.append(f"{name} has {bad!r}")
-        if told := _BUG.search(text):
-            found.append(f"{name} says {told[0]!r}")
+        if bug := _BUG.search(text):
+            found.append(f"{name} says {bug[0]!r}")
     lines = end.err.splitlines()
     if len(lines) > 1 or any(not line.startswith("harness: ") for line in lines):
         found.append(f"{len(lines)} lines on stderr: {end.err[:300]!r}")
     if end.code in (3, 64) and not lines and not one.urls and "harness-failure" not in end.out:
         found.append("not a line that says what is wrong")
     if any(line.startswith("harness:") for line in end.out.splitlines()):
-        found.append("a line on stdout looks like an error of ours")
+        found.append("a line on stdout looks like an error of the harness")
     return found
 
 
@@ -132,7 +132,7 @@ def _commanded(one: Case) -> int:
 
 
 def _asked(one: Case) -> int:
-    """The requests put to the application; 0 where each was answered, and none with an error of ours."""
+    """Sends the requests to the application; 0 if it answered each, and none with an error of the harness."""
     app = create_app(Path(one.argv[-1]))
     for url in one.urls:
         path, _, query = url.partition(b"?")
@@ -244,7 +244,7 @@ def tried(seed: int, number: int, keep: Path | None = None, series: bool = False
 
 
 def _plain(one: Case) -> bool:
-    """Whether the words can stand on a command line at all."""
+    """True if the words can stand on a command line at all."""
     return all("\0" not in word for word in one.argv)
 
 

@@ -98,7 +98,7 @@ def killed_at(
 
 
 def _facts(started: Going) -> dict[str, str]:
-    """What the run had noted about itself by now; empty where it had not come so far."""
+    """The facts that the run has recorded about itself by now; empty before that."""
     try:
         facts: dict[str, str] = json.loads((started.store / "latest" / "environment.json").read_text())
     except (OSError, ValueError):
@@ -120,7 +120,7 @@ def _loops() -> set[str]:
 
 
 def _cutting(started: Going) -> bool:
-    """Whether the run is about to cut the power of its nodes."""
+    """True if the run is about to cut the power of its nodes."""
     journal = started.store / "latest" / "journal.jsonl"
     with suppress(OSError):
         return b'"inject"' in journal.read_bytes()

@@ -2,7 +2,7 @@
 
 What tiny histories do not reach: slots that are used again, counters of many unknown ops, frontiers that grow, tables
 of hundreds of states. Brute force cannot say what is true of them; but a true history is valid, and a changed one (an
-answer falsified, two swapped, an op moved, an acknowledged one dropped) has one verdict only, whoever gives it: every
+answer falsified, two swapped, an op moved, an acknowledged one dropped) has one verdict only: every
 stage by itself, the portfolio with any budget, plain and compiled, single and in a batch, from calls and from columns.
 Where it can, `by_the_book` judges too: the search without any reduction, on `model.step` alone. Orders are replayed,
 cores are refuted once more, and `failing_op` must be the first op that proves it.
@@ -55,7 +55,7 @@ FAMILIES: Final[dict[str, tuple[str, Work]]] = {name: (name, work) for name, wor
 }
 
 _BUDGET: Final = Budget(steps=100_000, per_event=50)
-"""What drowns in a million steps drowns in fewer."""
+"""A small limit: a search that a million steps do not end is not ended by fewer."""
 
 _BOOK: Final = 20_000
 """Steps of the search by the book."""
@@ -83,7 +83,7 @@ def shape(rng: Random) -> Shape:
 
 
 def lived(rng: Random, family: str, like: Shape) -> list[Call]:
-    """What a real object did for clients who ask one thing after the other. Unknown ops happen late, early or never."""
+    """The calls of a real object by clients that call one after the other. Unknown ops happen late, early or never."""
     name, work = FAMILIES[family]
     clock = [rng.random() for _ in range(like.clients)]
     asked: list[tuple[float, float, float, int, str, Any]] = []

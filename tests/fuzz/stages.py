@@ -64,7 +64,7 @@ def stages(problem: Problem, plain: bool) -> Iterator[tuple[str, Stage]]:
 
 
 def wrong(name: str, problem: Problem, outcome: Outcome, valid: bool) -> str | None:
-    """What is wrong with the answer of a stage, or None."""
+    """The fault of a stage's answer, or None."""
     truth = Verdict.VALID if valid else Verdict.INVALID
     if outcome.verdict not in ((truth,) if name in COMPLETE else (truth, Verdict.UNKNOWN)):
         return f"says {outcome.verdict.value}, but it is {truth.value}"

@@ -26,10 +26,10 @@ def _ask_log(rng: Random, op: int) -> tuple[str, Any]:
 
 
 def _append(obj: dict[str, Any], f: str, arg: Any) -> Any:
-    """As the log, but one in three acknowledgements does not say the offset."""
+    """As the log, but one in three acknowledgements does not report the offset."""
     result = _log(obj, f, arg)
-    obj["told"] = obj.get("told", 0) + 1
-    return None if f == "append" and obj["told"] % 3 == 0 else result
+    obj["answers"] = obj.get("answers", 0) + 1
+    return None if f == "append" and obj["answers"] % 3 == 0 else result
 
 
 def _lie_log(rng: Random, f: str, result: Any) -> Any:
@@ -164,9 +164,7 @@ def model_of(family: str) -> Model[Any]:
 
 
 def histories(family: str, rng: Random, other: Work | None = None) -> list[list[Call]]:
-    """What a real object did, and the same with one answer falsified. `other`: the object, where it is not the usual
-    one.
-    """
+    """The calls of a real object, and the same with one answer falsified. `other`: another object than the usual."""
     name, work = UNIQUE[family]
     work = other or work
     calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)), MOST, work)

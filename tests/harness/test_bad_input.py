@@ -41,7 +41,7 @@ GOOD = Case("x", ["check"], [2])
         (End(2, err="harness: a\x9b\n"), "stderr has"),
         (End(2, err="Traceback (most recent call last)\n"), "Traceback"),
         (End(2, err="harness: a\nharness: b\n"), "2 lines on stderr"),
-        (End(2, "x\nharness: forged\n"), "looks like an error of ours"),
+        (End(2, "x\nharness: forged\n"), "looks like an error of the harness"),
         (End(2, "h: the check itself failed (KeyError)\n"), "itself failed"),
     ],
 )

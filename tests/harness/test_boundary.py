@@ -1,4 +1,4 @@
-"""What surrounds a command: its errors, its output, and what plans and options may not do."""
+"""The boundary of a command: its errors, its output, and what plans and options must not do."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def test_a_bug_in_the_checker_is_one_line_and_the_others_are_checked(
 def test_stored_runs_and_histories_in_one_folder_are_both_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What lies in a run's folder belongs to the run; a link to a run is no second one."""
+    """A file in a run's folder belongs to the run; a link to a run is no second one."""
     write(tmp_path / "a.jsonl", *GOOD)
     write(tmp_path / "run/journal.jsonl", *GOOD)
     (tmp_path / "run/plan.toml").write_text('workload = "register"\nseed = 1\n')

@@ -238,7 +238,7 @@ def test_what_only_looks_implies_no_model(f: str, tmp_path: Path, capsys: pytest
 def test_an_implied_model_is_a_guess_and_said_to_be(
     steps: list[Step], model: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also on the terminal; what another model could be meant by implies none."""
+    """Also on the terminal; ops that fit several models imply none."""
     path, out = jsonl(tmp_path / "h.jsonl", events(*steps)), tmp_path / "out.json"
     _, lines, _ = harness(capsys, "check", path, "--json", out)
     assert (f" {model} (implied) " in lines[0]) == (model is not None)
@@ -393,7 +393,7 @@ def test_json_may_go_to_standard_output(
 
 
 def test_the_time_of_a_decision_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is spent on loading and compiling meanwhile does not count, however it is nested."""
+    """Time spent on loading and compiling meanwhile does not count, however it is nested."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     clock = DecisionTime()

@@ -181,15 +181,17 @@ def test_list_names_topologies_and_versions(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--version", "9.9"], "RocketMQ 9.9 is not pinned here"),
         (["--set", "proxi.a=1"], "settings of this topology are called"),
         (["--nemesis", "bridge", "--target", "n9"], "no target 'n9'"),
     ],
 )
-def test_a_dry_run_refuses_what_a_run_would(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_refuses_what_a_run_would(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = harness(capsys, "run", "--dry-run", *options)
     assert code != 0
     assert out == ""
-    assert told in err
+    assert message in err

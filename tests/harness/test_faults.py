@@ -39,21 +39,21 @@ class Lease:
 
 
 class World:
-    """What was done to the nodes, and how they misbehave."""
+    """A record of the faults on the nodes, and their planned misbehaviour."""
 
     def __init__(self) -> None:
         self.hit: dict[str, float] = {}
         """Node -> time to live of the lease it is held under."""
         self.heals: list[str] = []
         self.unhealable: dict[str, int] = {}
-        """Node -> how many heals fail."""
+        """Node -> the number of heals that fail."""
         self.inject: dict[str, Callable[[], object]] = {}
         self.unseen: set[str] = set()
         self.effect: EffectKind = "down"
 
 
 NOTHING = object()
-"""What a node's `inject` gives where there is nothing to do."""
+"""The result of a node's `inject` that has nothing to do."""
 
 
 class Hit(Injection):

@@ -35,7 +35,7 @@ WRITES = gen.repeat(Invocation("write"))
 
 
 def fs(history: list[Op]) -> list[str]:
-    """What was invoked, in order."""
+    """The invoked operations, in order."""
     return [op.f for op in invocations(history)]
 
 

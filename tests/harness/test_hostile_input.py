@@ -202,7 +202,7 @@ def test_long_series_have_rates(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_pattern_has_a_limit_of_time() -> None:
-    """What the check of patterns lets pass may still be slow on some line: it ends after some time of the processor."""
+    """A pattern that passes the check may still be slow on some line: it ends after some time of the processor."""
     slow = compile_pattern(".*.*.*.*.*x")
     with pytest.raises(TookTooLong), in_time(0.2):
         slow.search("a" * 4000)
@@ -238,7 +238,7 @@ def test_lines_of_several_processes_stay_whole(tmp_path: Path) -> None:
 
 
 def test_the_ledger_is_changed_and_not_replaced(tmp_path: Path) -> None:
-    """What a night adds while another judges again is kept."""
+    """An entry that a night adds while another one judges again is kept."""
     first, second, third = (Entry(name, "2026-01-01T00:00:00", "valid", "", 1.0) for name in ("a", "b", "c"))
     for entry in (first, second, third):
         ledger.append(tmp_path, entry)

@@ -46,7 +46,7 @@ async def hang(op: Op) -> Completion:
 
 @dataclass
 class World:
-    """What the clients of a run do, and what became of them."""
+    """The behaviour of a run's clients, and a record of them."""
 
     invoke: Behaviour = ok
     open: Callable[[], Awaitable[None]] | None = None

@@ -94,7 +94,7 @@ def test_known_findings_count_what_they_explain() -> None:
 
 
 def test_own_jars_have_only_findings_of_unchanged_classes() -> None:
-    """What a patch may have mended is not called known; the rest of the record still holds."""
+    """A defect that a patch may have mended is not called known; the rest of the record still holds."""
     changed = {"environment": {"changed_classes": "org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService"}}
     lost = Anomaly("lost", "so")
     named = finding(900, "lost", cause="AutoSwitchHAService.removeConnection, CommitLog.append")
@@ -217,10 +217,10 @@ def test_a_stored_run_is_compared_again(
     """`harness check` compares with the findings of today. The printed verdict stays invalid."""
     if not is_known:
         monkeypatch.setattr(known, "read_record", list)
-    latest, told = tmp_path / "runs" / "latest", tmp_path / "told.json"
-    ended, out = harness(capsys, "check", str(latest), "--fail-on", fail_on, "--json", str(told))
+    latest, output = tmp_path / "runs" / "latest", tmp_path / "output.json"
+    ended, out = harness(capsys, "check", str(latest), "--fail-on", fail_on, "--json", str(output))
     assert ended == code
-    facts: Mapping[str, Any] = json.loads(told.read_text())
+    facts: Mapping[str, Any] = json.loads(output.read_text())
     assert (facts["verdict"], facts["known"]) == ("invalid", [5] if is_known else [])
     assert "  known " in out if is_known else "  new                 nonlinearizable" in out
 

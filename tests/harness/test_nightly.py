@@ -135,7 +135,7 @@ def test_options_of_a_cell() -> None:
 
 
 def test_cells_with_a_plan(tmp_path: Path) -> None:
-    """What the table does not say is as the plan says."""
+    """Settings that are not in the table come from the plan."""
     (tmp_path / "plans").mkdir()
     strike = '[[strike]]\nfault = "hammer-time"\ntarget = "n3"\nat = "6s"\nfor = "5s"\n'
     server = '[server]\ntopology = "master-slave"\nversion = "5.4.0"\n'
@@ -315,7 +315,7 @@ def test_what_is_permitted_or_doubtful_is_no_news() -> None:
 
 
 class Scripted:
-    """Runs that end as a list tells: `v` valid, `n` new anomaly, `k` known one, `0` no run, `-` no such fault here."""
+    """Runs that end as a list gives: `v` valid, `n` new anomaly, `k` known one, `0` no run, `-` no such fault here."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signs: str) -> None:
         self.commands: list[list[str]] = []

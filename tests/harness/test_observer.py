@@ -1,4 +1,4 @@
-"""Who is who, who follows, who has caught up: from what the nodes say of themselves, in virtual time."""
+"""Roles, followers, and nodes that have caught up: from the nodes' own answers, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NODES = ["n1", "n2", "n3", "n4"]
 
 
 class Cluster:
-    """Two groups of brokers, and a controller on n4. `said` is what each node says; None: it is silent."""
+    """Two groups of brokers, and a controller on n4. `said` is the answer of each node; None: it is silent."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.dear: set[str] = set()
-        """Nodes that tell offsets only when they are asked thoroughly. `asked`: how often each was."""
+        """Nodes that report offsets only to thorough requests. `asked`: the number of these for each node."""
         self.asked = dict.fromkeys(NODES, 0)
         self.said: dict[str, Status | None] = {
             "n1": Status("leader", term=3, end=100, committed=90, applied=100),
@@ -109,7 +109,7 @@ def test_offsets_that_cost_a_server_much_are_asked_for_now_and_then() -> None:
         cluster.dear = {"n1", "n2"}
         await asyncio.sleep(20)
         assert 3 <= cluster.asked["n1"] <= 5
-        assert cluster.asked["n3"] == 0, "it tells them anyway"
+        assert cluster.asked["n3"] == 0, "it reports them anyway"
         assert observer.all_follow
         cluster.says("n1", end=200, committed=200)
         await asyncio.sleep(THOROUGH_S + FOLLOW_S + 1.1)
@@ -117,7 +117,7 @@ def test_offsets_that_cost_a_server_much_are_asked_for_now_and_then() -> None:
         cluster.says("n2", end=200)
         await asyncio.sleep(THOROUGH_S + 1.1)
         assert observer.all_follow
-        assert any(o.end is None for o in kept if o.node == "n1"), "what is written down is what it said"
+        assert any(o.end is None for o in kept if o.node == "n1"), "the record is the node's own answer"
 
     play(story)
 

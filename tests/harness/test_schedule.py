@@ -259,7 +259,7 @@ def test_a_written_strike_may_leave_its_target_to_the_fault() -> None:
 
 
 def test_an_option_that_is_a_key_of_every_strike_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`delay` of a `[[strike]]` is how long after its event it begins: a plan could not tell the two apart."""
+    """`delay` of a `[[strike]]` is the time between its event and its begin: a plan could not distinguish the two."""
 
     @dataclass(frozen=True)
     class LateOptions:

@@ -1,4 +1,4 @@
-"""What is done to the servers of all nodes at once: a node that fails keeps the others from nothing."""
+"""Actions on the servers of all nodes at once: a node that fails does not stop the others."""
 
 from __future__ import annotations
 

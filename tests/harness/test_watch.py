@@ -1,4 +1,4 @@
-"""A server that ends unasked is told once; one that a fault ended, or that is restarted on purpose, is not."""
+"""A server that ends by itself is reported once; one that a fault ended, or that is restarted on purpose, is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend promises (`infra.machines.api`): one suite over docker, local and ssh, with real nodes.
+"""The promises of every backend (`infra.machines.api`): one suite over docker, local and ssh, with real nodes.
 
 A backend that this machine cannot offer fails with its probe's reason: these tests are for machines that can.
 """
@@ -263,13 +263,13 @@ def test_packets_are_dropped_one_way_and_counted(ground: Ground, cluster: Cluste
 
 
 def reaches(source: Node, target: Node) -> bool:
-    """Whether a TCP connection to sshd's port is made within a second."""
+    """True if a TCP connection to sshd's port is made within a second."""
     script = 'exec 3<>"/dev/tcp/$1/22"'
     return source.run(["timeout", "1", "bash", "-c", script, "reach", target.address], check=False).code == 0
 
 
 def heard_by(listener: Node, sender: Node) -> bool:
-    """Whether a UDP probe arrives: its port is closed, and the kernel counts what came for it (`NoPorts`)."""
+    """True if a UDP probe arrives: its port is closed, and the kernel counts the packets for it (`NoPorts`)."""
 
     def count() -> int:
         names, values = (

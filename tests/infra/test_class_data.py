@@ -28,7 +28,7 @@ USED = f"-XX:SharedArchiveFile={BROKER}"
 
 
 def broker_command(archives: Sequence[str], **settings: Any) -> Sequence[str]:
-    """How the broker of a master is started on a node with these archives."""
+    """The start command of a master's broker on a node with these archives."""
     topology = MasterSlaveTopology(ServerSettings(**settings))
     (node,) = noting_nodes(1)
     node.archives = archives
@@ -146,7 +146,7 @@ class Plays:
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the user is told; with a cache of our own, and the toy topology as a plug-in."""
+    """The messages to the user; with a cache of the test's own, and the toy topology as a plug-in."""
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     point = SimpleNamespace(load=lambda: Plays)
     monkeypatch.setattr(class_data, "entry_points", lambda **named: [point] if named["name"] == "toy" else [])

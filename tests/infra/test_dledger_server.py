@@ -98,7 +98,7 @@ class Group:
         return await ask_status(node, self.endpoints[node], DEADLINE)
 
     async def leader(self) -> str:
-        """Who leads and serves: it has just answered a read through the log."""
+        """The node that leads and serves: it has just answered a read through the log."""
 
         async def read() -> Answer | None:
             client = self.client()

@@ -1,4 +1,4 @@
-"""The DLedger topology on nodes that only note what they are told."""
+"""The DLedger topology on nodes that only record their commands."""
 
 from __future__ import annotations
 

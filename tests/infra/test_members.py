@@ -1,4 +1,4 @@
-"""What the controllers are asked to forget."""
+"""Requests to the controllers to forget members."""
 
 from __future__ import annotations
 

@@ -160,11 +160,11 @@ def test_a_start_ends_where_the_counts_of_the_timer_and_their_backup_are_zeros(
     assert run_5_3_3("Metrics", [str(tmp_path)], mends) == ["counts 6, counts 3, no start"]
 
 
-@pytest.mark.parametrize(("mends", "told"), [([], "leads in term 1"), ([66], "stands for term 2")])
+@pytest.mark.parametrize(("mends", "expected"), [([], "leads in term 1"), ([66], "stands for term 2")])
 def test_a_leader_does_not_hear_of_a_higher_term_while_it_has_a_majority_unless_mended(
-    mends: Sequence[int], told: str, run_5_3_3: Run, tmp_path: Path
+    mends: Sequence[int], expected: str, run_5_3_3: Run, tmp_path: Path
 ) -> None:
-    assert run_5_3_3("Ahead", [str(tmp_path)], mends)[-1] == told
+    assert run_5_3_3("Ahead", [str(tmp_path)], mends)[-1] == expected
 
 
 def test_a_leader_of_5_5_0_hears_of_a_higher_term(run: Run, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_leader_of_5_5_0_hears_of_a_higher_term(run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("fails", "mends", "told"),
+    ("fails", "mends", "expected"),
     [
         ("queue", [], "stored, got 0 1 2 4 5"),
         ("queue", [55], "stored, got 0 1 2 3 4 5"),
@@ -182,35 +182,35 @@ def test_a_leader_of_5_5_0_hears_of_a_higher_term(run: Run, tmp_path: Path) -> N
 )
 @pytest.mark.nightly
 def test_a_write_that_the_disk_refuses_or_takes_in_part_loses_a_message_unless_mended(
-    fails: str, mends: Sequence[int], told: str, run: Run, tmp_path: Path
+    fails: str, mends: Sequence[int], expected: str, run: Run, tmp_path: Path
 ) -> None:
-    assert run("Refused", [str(tmp_path), fails], mends)[-1] == told
+    assert run("Refused", [str(tmp_path), fails], mends)[-1] == expected
 
 
 @pytest.mark.parametrize(
-    ("epoch", "told"),
+    ("epoch", "expected"),
     [
         ("1", "1@0 then 1@10000, slaves go on from -1 of 10000"),
         ("2", "1@0 2@10000 then 1@0 2@20000, slaves go on from 10000 of 20000"),
     ],
 )
 def test_a_master_that_begins_an_epoch_again_takes_it_from_the_slaves(
-    epoch: str, told: str, run: Run, tmp_path: Path
+    epoch: str, expected: str, run: Run, tmp_path: Path
 ) -> None:
-    assert run("Epochs", [str(tmp_path), epoch], [])[-1] == told
+    assert run("Epochs", [str(tmp_path), epoch], [])[-1] == expected
 
 
 @pytest.mark.parametrize(
-    ("mends", "told"),
+    ("mends", "expected"),
     [
         ([], "1@0 2@10000, 1@0 2@10000 to 15000 goes on from 15000"),
         ([65], "1@0 3@10000, 1@0 2@10000 to 15000 goes on from 10000"),
     ],
 )
 def test_an_election_after_an_epoch_without_messages_begins_no_epoch_unless_mended(
-    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+    mends: Sequence[int], expected: str, run: Run, tmp_path: Path
 ) -> None:
-    assert run("Idle", [str(tmp_path)], mends)[-1] == told
+    assert run("Idle", [str(tmp_path)], mends)[-1] == expected
 
 
 @pytest.mark.parametrize(
@@ -262,23 +262,23 @@ def test_a_master_that_starts_again_is_in_the_same_epoch_unless_mended(
 
 
 def test_an_election_leaves_one_member_and_a_cleaning_no_group_unless_mended(run: Run) -> None:
-    first = "1 is told [1] 1, the controllers have [1] 1"
-    assert run("Group", [], []) == [first, "2 is told [2] 3, the controllers have [2] 3", "nobody", "next id 2"]
+    first = "1 gets [1] 1, the controllers have [1] 1"
+    assert run("Group", [], []) == [first, "2 gets [2] 3, the controllers have [2] 3", "nobody", "next id 2"]
     assert run("Group", [], [25, 33]) == [
         first,
-        "2 is told [2, 3] 4, the controllers have [2, 3] 4",
-        "3 is told [3] 5, the controllers have [3] 5",
+        "2 gets [2, 3] 4, the controllers have [2, 3] 4",
+        "3 gets [3] 5, the controllers have [3] 5",
         "next id 6",
     ]
 
 
-@pytest.mark.parametrize(("mends", "told"), [([], "SUCCESS"), ([38], "EIO")])
+@pytest.mark.parametrize(("mends", "error"), [([], "SUCCESS"), ([38], "EIO")])
 def test_a_snapshot_that_cannot_be_synced_is_a_good_one_unless_mended(
-    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+    mends: Sequence[int], error: str, run: Run, tmp_path: Path
 ) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
-    assert run("Snapshot", [str(good), "syncable"], mends) == ["JRaft is told: SUCCESS", "loaded: true"]
-    assert run("Snapshot", [str(bad), "unsyncable"], mends) == [f"JRaft is told: {told}"]
+    assert run("Snapshot", [str(good), "syncable"], mends) == ["JRaft gets: SUCCESS", "loaded: true"]
+    assert run("Snapshot", [str(bad), "unsyncable"], mends) == [f"JRaft gets: {error}"]
 
 
 @pytest.mark.parametrize(
@@ -296,13 +296,13 @@ def test_a_controller_alone_loses_all_at_a_restart_unless_it_takes_no_snapshots(
 
 
 @pytest.mark.parametrize(
-    ("mends", "told"),
+    ("mends", "expected"),
     [([], "whole 27, taken 28, applied 54"), ([22], "whole 27, taken 27, applied 28")],
 )
 def test_a_torn_entry_stops_a_controller_unless_mended(
-    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+    mends: Sequence[int], expected: str, run: Run, tmp_path: Path
 ) -> None:
-    assert run("Ledger", [str(tmp_path), "torn"], mends) == [told]
+    assert run("Ledger", [str(tmp_path), "torn"], mends) == [expected]
 
 
 @pytest.mark.parametrize(("mends", "applied"), [([], (10, 30, 60, 70)), ([40], (10, 20, 30, 35))])

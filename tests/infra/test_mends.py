@@ -64,7 +64,7 @@ def test_no_finding_has_two_mends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("x.toml", GOOD, "a mend's file is named NN-NAME.toml"),
         ("05-x.toml", "reason = ", "05-x.toml: "),
@@ -76,11 +76,11 @@ def test_no_finding_has_two_mends() -> None:
         ("05-x.toml", GOOD.replace('source = "{}"', ""), "edit 1: an edit needs the option source"),
     ],
 )
-def test_a_wrong_file_is_told_in_one_line(name: str, text: str, told: str, tmp_path: Path) -> None:
+def test_a_wrong_file_is_told_in_one_line(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(SettingsError) as problem:
         read_mends(tmp_path)
-    assert told in str(problem.value)
+    assert message in str(problem.value)
     assert "\n" not in str(problem.value)
 
 
@@ -107,7 +107,7 @@ def test_all_are_those_for_the_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "versions", "told"),
+    ("texts", "versions", "message"),
     [
         (["99"], ["rocketmq 5.5.0"], "--mend 99: there is no such mend"),
         (["5,all"], ["rocketmq 5.5.0"], "--mend all: there is no such mend"),
@@ -117,8 +117,8 @@ def test_all_are_those_for_the_version() -> None:
         (["5"], [], "the servers are of a version that is not known"),
     ],
 )
-def test_a_wrong_choice_is_told(texts: Sequence[str], versions: Sequence[str], told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_a_wrong_choice_is_told(texts: Sequence[str], versions: Sequence[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         choose(texts, versions)
 
 
@@ -200,7 +200,7 @@ def test_the_agent_edits_methods_and_says_so(toy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("edit", "message"),
     [
         (Edit("toy.Toy.gone", "body", "{}"), "mend 5: there is no toy.Toy.gone"),
         (Edit("toy.Gone.sum", "body", "{}"), "mend 5: there is no toy.Gone.sum"),
@@ -210,10 +210,10 @@ def test_the_agent_edits_methods_and_says_so(toy: Path, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.slow
-def test_a_server_with_a_mend_that_does_not_apply_does_not_start(edit: Edit, told: str, toy: Path) -> None:
+def test_a_server_with_a_mend_that_does_not_apply_does_not_start(edit: Edit, message: str, toy: Path) -> None:
     done = run_toy(toy, BOOM, edit)
     assert done.returncode == 70
-    assert told in done.stdout
+    assert message in done.stdout
     assert "applied to" not in done.stdout.replace("not applied", "")
 
 

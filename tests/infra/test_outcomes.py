@@ -1,4 +1,4 @@
-"""Every line of the outcome table, written down a second time from the reference, so that a slip shows."""
+"""Every line of the outcome table, copied a second time from the reference, so that a slip shows."""
 
 from __future__ import annotations
 

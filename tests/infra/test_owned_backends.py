@@ -1,4 +1,4 @@
-"""What docker and local promise beyond the contract: nobody's things are touched, and nothing stays behind."""
+"""Promises of docker and local beyond the contract: they touch no other user's things, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_cache_folder_overlay_cannot_name(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_engine_that_is_down_may_hold_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only one that was never used has certainly nothing of ours."""
+    """Only an engine that was never used certainly has nothing of the harness."""
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     backend = DockerBackend()
@@ -172,7 +172,7 @@ except InfraError as problem:
 
 
 def seen_elsewhere(backend: Backend, run_id: str, cache: Path | None = None) -> list[str]:
-    """What another PID namespace sees of a run, and what it hears when it cleans; with another cache folder too."""
+    """Lines of another PID namespace: the runs that it sees, and the error of its `clean`. `cache`: another folder."""
     argv = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _ELSEWHERE, backend.name, run_id]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     if cache is not None:
@@ -199,7 +199,7 @@ def test_a_living_owner_is_respected_by_other_pid_namespaces(backend: Backend, t
 
 @cluster
 def test_a_claim_outlives_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way to the engine breaks for a moment: the claim is held anew, and given back like any other."""
+    """The connection to the engine breaks for a moment: the claim is taken again, and released like any other."""
     monkeypatch.setattr("infra.machines.backends.engine_claim.RENEW_S", 0.2)
     client = docker.from_env()
     claim = EngineClaim.take(client, ensure_image(client, None, lambda _: None), "harness-test-break", {RUN: "break"})

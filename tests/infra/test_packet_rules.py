@@ -82,7 +82,7 @@ def test_rates_that_are_none(rate: str) -> None:
 
 
 def queued(number: int, mark: int | None) -> bytes:
-    """A packet as the kernel tells of it: its header, an interface, and its mark where it has one."""
+    """A packet as the kernel reports it: its header, an interface, and its mark where it has one."""
     body = delayer.attribute(1, struct.pack("!IHB", number, 0x0800, 1)) + delayer.attribute(5, struct.pack("!I", 2))
     return delayer.message(delayer._PACKET, 7, body + (delayer.attribute(3, struct.pack("!I", mark)) if mark else b""))
 

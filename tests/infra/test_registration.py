@@ -1,4 +1,4 @@
-"""How far a broker has come, read from files, a log and a process of this machine; and a guest's end."""
+"""The progress of a broker, read from files, a log and a process of this machine; and a guest's end."""
 
 from __future__ import annotations
 

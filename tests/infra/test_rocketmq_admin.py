@@ -1,4 +1,4 @@
-"""What administrators ask: the questions as they travel, the answers as they come from a 5.5.0, and refusals."""
+"""Requests of administrators: the requests as they are sent, the answers as a 5.5.0 sends them, and refusals."""
 
 from __future__ import annotations
 

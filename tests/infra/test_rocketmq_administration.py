@@ -1,4 +1,4 @@
-"""What administrators are told by servers of each kind, and the change that runs on the node."""
+"""Answers of servers of each kind to administrators, and the change that runs on the node."""
 
 from __future__ import annotations
 

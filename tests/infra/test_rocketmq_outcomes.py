@@ -1,4 +1,4 @@
-"""Every line of RocketMQ's outcome table, written down a second time as what a broker says and what that means.
+"""Every line of RocketMQ's outcome table, copied a second time as a broker's answer and its meaning.
 
 Each case is played: a broker of one's own gives the answer, the client's operation is called, its outcome counts.
 """

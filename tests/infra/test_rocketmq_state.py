@@ -1,4 +1,4 @@
-"""What a RocketMQ cluster is seen to be, and to lack, from answers that were noted on real servers of 5.5.0."""
+"""The state of a RocketMQ cluster, and what it lacks, from answers that were recorded on real servers of 5.5.0."""
 
 from __future__ import annotations
 

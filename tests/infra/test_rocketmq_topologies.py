@@ -1,4 +1,4 @@
-"""RocketMQ's topologies on nodes that only note what they are told: places, settings, commands, refusals."""
+"""RocketMQ's topologies on nodes that only record their commands: places, settings, commands, refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def attached(topology: RocketmqTopology, count: int = 5) -> list[NotingNode]:
 
 
 def placed(topology: RocketmqTopology, count: int = 5) -> list[str]:
-    """What runs on each node, in one word each: `namesrv+broker`."""
+    """The servers of each node, in one word each: `namesrv+broker`."""
     nodes = attached(topology, count)
     return ["+".join(s.kind for s in topology.servers(node)) for node in nodes]  # type: ignore[arg-type]
 
@@ -331,7 +331,7 @@ def test_every_pinned_version_is_whole() -> None:
 
 
 LOCKS = {"locked-by-two", "minority-grant"}
-"""What is permitted where brokers lock queues alone."""
+"""The anomalies that are permitted where brokers lock queues alone."""
 
 
 @pytest.mark.parametrize("name", ROCKETMQ)
@@ -508,7 +508,7 @@ def on_running(monkeypatch: pytest.MonkeyPatch, now: Mapping[str, str], **wanted
 
 
 def test_a_running_broker_takes_what_it_takes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run before this one had set, and nobody asks for any more, is as the server has it of itself."""
+    """A setting of the run before that no option requests any more returns to the server's own value."""
     broker, changes = on_running(monkeypatch, {**OWN, "minInSyncReplicas": "4"}, inSyncReplicas="3")
     assert changes == [["changed", "inSyncReplicas", "minInSyncReplicas"]]
     assert (broker.now["inSyncReplicas"], broker.now["minInSyncReplicas"]) == ("3", "1")

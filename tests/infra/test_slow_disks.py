@@ -158,7 +158,7 @@ time.sleep(600)
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 def test_kill_9_of_the_control_program_leaves_no_limit(backend: Backend) -> None:
-    """The host's guard and the end of the cluster meet: whoever comes first, the device has no limits in the end."""
+    """The host's guard and the end of the cluster meet: whichever comes first, the device has no limits in the end."""
     run_id = f"test/{uuid4().hex[:8]}"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     control = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Files of real brokers (tests/data/rocketmq) are read whole, and every kind of damage to them is told."""
+"""Files of real brokers (tests/data/rocketmq) are read whole, and every kind of damage to them is reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SENT = [*range(1, 121), *range(201, 221), *range(301, 320), *range(401, 410)]
 
 @pytest.fixture
 def stores(tmp_path: Path) -> Path:
-    """What the brokers left behind, unpacked."""
+    """The files that the brokers left behind, unpacked."""
     with zipfile.ZipFile(STORES) as archive:
         archive.extractall(tmp_path)
     return tmp_path
@@ -175,7 +175,7 @@ def test_a_summary_tells_what_the_index_does_not_name(stores: Path) -> None:
 
 
 def test_a_summary_goes_on_behind_zeros(stores: Path) -> None:
-    """As a broker leaves them whose disk was full: what is behind them is told, and told apart."""
+    """Zeros as a broker with a full disk leaves them: the records behind them are reported, and marked as such."""
     store = stores / "controller" / "n1"
     file = store / "commitlog" / f"{0:020}"
     third, fourth = (record.physical for record in records(file.parent)[3:5])

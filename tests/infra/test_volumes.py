@@ -116,7 +116,7 @@ def test_a_name_that_was_synced_has_a_size_without_its_content_where_the_journal
 ) -> None:
     """Its content was never synced. The mode is changed on a file system that is mounted, and changed back.
 
-    The block has what it held before: NUL bytes, or the content of a file that was deleted or written anew.
+    The block has what it held before: NUL bytes, or the content of a file that was deleted or rewritten.
     """
     node, mine = cluster.nodes[0], volumes[0]
     before = volume.data_mode(mine)
@@ -155,16 +155,16 @@ def test_peers_are_not_told_of_a_failure_of_power(cluster: Cluster, volumes: lis
 
 
 def test_files_that_must_not_be_forgotten_are_compared(cluster: Cluster, volumes: list[Volume]) -> None:
-    """A term that was renamed into its place without a sync is gone; one that was synced is not told."""
+    """A term that was renamed into its place without a sync is gone; one that was synced is not reported."""
     first, second = cluster.nodes[:2]
     for node in (first, second):
         node.run(["sh", "-c", f"echo 1 >{DATA}/term; sync {DATA}/term {DATA}"])
     first.run(["sh", "-c", f"echo 2 >{DATA}/new; mv {DATA}/new {DATA}/term"])
     found = volume.power_cycle({volumes[0]: [], volumes[1]: []}, ["term"])
     assert list(found.changed) == ["n1"]
-    told = found.changed["n1"][0]
-    assert (told["file"], told["before"]) == ("term", "2\n")
-    assert told["after"] in ("1\n", "", None)
+    change = found.changed["n1"][0]
+    assert (change["file"], change["before"]) == ("term", "2\n")
+    assert change["after"] in ("1\n", "", None)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_files_that_must_not_be_forgotten_are_compared(cluster: Cluster, volumes
 def test_trouble_is_seen_by_a_write_and_ends(
     cluster: Cluster, volumes: list[Volume], inject: str, undo: str, write: str, restarted: bool, power: bool
 ) -> None:
-    """Who writes there ends where the file system had to be mounted anew, and only there."""
+    """A process that writes there ends if the file system had to be mounted again, and only then."""
     node, hit = cluster.nodes[0], volumes[0]
     process = writer(node)
     lease = volume.hold(hit, inject, undo, 60, left_mib=0, power=power)

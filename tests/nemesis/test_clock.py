@@ -118,7 +118,7 @@ def test_several_faults_of_clocks_are_one_launch() -> None:
     assert with_clock(once, seldom) == once
     often = with_clock(once, clock.variables(LIBRARY, "/clock/broker", cached=False))
     assert list(often.wrapper).count("env") == 1
-    assert with_clock(often, seldom) == often, "a strobe needs its offset at once, whoever came last"
+    assert with_clock(often, seldom) == often, "a strobe needs its offset at once, in either order"
 
 
 def test_a_users_own_preload_stays() -> None:

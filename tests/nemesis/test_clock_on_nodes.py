@@ -49,7 +49,7 @@ def ticking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 def ticks(deployment: Deployment) -> list[tuple[float, float]]:
-    """What the JVM has said so far: wall clock and monotonic clock, in seconds."""
+    """The JVM's readings so far: wall clock and monotonic clock, in seconds."""
     server: Any = deployment.server("n1", "broker")
     lines = [line.split() for line in server.node.read(server.log).decode().splitlines()]
     return [(int(line[2]) / 1e3, int(line[3]) / 1e9) for line in lines if len(line) == 4]

@@ -1,4 +1,4 @@
-"""Frame faults on real nodes: a client on one, a server on the other, and the proxy that nobody was told of."""
+"""Frame faults on real nodes: a client on one, a server on the other, and the proxy that neither knows."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def deployment() -> Iterator[Deployment]:
 
 
 def asked(deployment: Deployment, count: int, code: int = 1013) -> list[str]:
-    """What became of each of some requests of n1 to n2."""
+    """The outcome of each of some requests of n1 to n2."""
     first, second = deployment.nodes
     argv = ["python3", "-c", CLIENT, second.address, str(count), str(code)]
     return [line.split()[1] for line in first.run(argv).text.splitlines()]

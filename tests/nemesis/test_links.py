@@ -1,4 +1,4 @@
-"""Which links a packet fault means: their ends, their direction, their ports."""
+"""The links of a packet fault: their ends, their direction, their ports."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_ports_are_those_of_the_servers_on_both_ends() -> None:
 
 
 def test_where_a_fault_acts() -> None:
-    """Where packets arrive, or where they are sent."""
+    """The fault is on the nodes where packets arrive, or on those that send them."""
     there = OneWayCut(LinkOptions(peers=("n2", "n3"), direction="out")).aim(VIEW, Target(["n1"]), Random(1))
     assert {place: one.detail["from"] for place, one in there.items()} == {"n2": ["n1"], "n3": ["n1"]}
     effects = [(e.kind, e.node, e.peers) for one in there.values() for e in one.effects]
@@ -137,7 +137,7 @@ def plan(fault: str, target: str, **options: Any) -> Plan:
 
 
 def checked(made: Plan) -> int:
-    """How many strikes are drawn."""
+    """The number of strikes that are drawn."""
     resolved = resolve(made)
     faults = [fault.make() for fault in resolved.chosen.faults]
     found = drawn(resolved, faults)

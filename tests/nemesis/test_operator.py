@@ -1,4 +1,4 @@
-"""The operator's faults and flipped bits without nodes: whom they mean, what they refuse, what a judge is told."""
+"""The operator's faults and flipped bits without nodes: their targets, their refusals, the facts for a judge."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ def test_an_upgrade_that_stays(deployment: Deployment) -> None:
 
 
 def test_the_runner_carries_it_through(deployment: Deployment) -> None:
-    """All of it as in a run: an injection that returns while the roll goes on, and a heal that tells of all servers."""
+    """All of it as in a run: an injection that returns while the roll goes on, and a heal that reports all servers."""
     fault = made(RollingRestart, kind="broker", pause="0s")
     runner = Nemesis(deployment, lambda strike: fault, lambda: VIEW)
 

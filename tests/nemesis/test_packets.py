@@ -93,7 +93,7 @@ def test_options_that_cannot_be_meant(owner: type, given: dict[str, Any], said: 
 
 
 class Mechanism:
-    """What a fault holds on a node: counts what it is told to, and stays when it is `stuck`."""
+    """The mechanism of a fault on a node: it counts if `counts`, and stays when it is `stuck`."""
 
     name = "harness_test_1"
     needs = "a miracle"

@@ -32,7 +32,7 @@ def test_power_fails_everywhere_at_one_instant() -> None:
     cut = aimed["n1"]
     assert [(effect.node, effect.kind, effect.servers) for effect in cut.effects] == [
         (node, kind, ()) for node in ("n1", "n2") for kind in ("down", "unsynced-lost")
-    ], "a machine without power has no server that goes on, whoever was meant"
+    ], "a machine without power has no server that goes on, whichever was the target"
     assert cut.describe({"n2": "master"}) == "n1 n2 (master)"
     assert cut.detail == {"nodes": ["n1", "n2"], "changed": {}}
 
@@ -73,15 +73,15 @@ def test_a_slow_disk_is_slow_and_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"write_iops": "0"}, "one of them must limit something"),
         ({"write_rate": "1KiB"}, "write_rate is 1024; 0 or at least 16KiB is right"),
         ({"read_iops": "-1"}, "read_iops is -1; 0 to 5000 is right"),
     ],
 )
-def test_limits_that_cannot_be_are_refused(options: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_limits_that_cannot_be_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         parse(SlowOptions, {name: int(v) if v.lstrip("-").isdigit() else v for name, v in options.items()}, "options")
 
 
@@ -97,8 +97,8 @@ def test_a_slow_disk_is_seen_by_the_time_that_accesses_take(
     monkeypatch: pytest.MonkeyPatch, now: Speed, seen: bool
 ) -> None:
     injection = DiskSlow().aim(VIEW, Target(["n1"]), Random(1))["n1"]
-    told: list[Speed] = [Speed(50, 0.02), now]
-    monkeypatch.setattr(volume, "speeds", lambda hit, limits: Speeds("loop7", {"write_iops": told.pop(0)}, {}))
+    speeds: list[Speed] = [Speed(50, 0.02), now]
+    monkeypatch.setattr(volume, "speeds", lambda hit, limits: Speeds("loop7", {"write_iops": speeds.pop(0)}, {}))
     monkeypatch.setattr(volume, "slow_down", lambda *given: SimpleNamespace())
     deployment: Any = SimpleNamespace(cluster=SimpleNamespace(host=lambda name: None))
     assert injection.inject(deployment, 60) is not None
@@ -110,8 +110,8 @@ def test_a_slow_disk_is_seen_by_the_time_that_accesses_take(
 def test_the_speed_before_is_the_best_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine makes the first measurement late."""
     injection = DiskSlow().aim(VIEW, Target(["n1"]), Random(1))["n1"]
-    told = [Speed(50, 1.1), Speed(50, 0.5), Speed(50, 0.9), Speed(50, 1.0)]
-    monkeypatch.setattr(volume, "speeds", lambda hit, limits: Speeds("loop7", {"write_iops": told.pop(0)}, {}))
+    speeds = [Speed(50, 1.1), Speed(50, 0.5), Speed(50, 0.9), Speed(50, 1.0)]
+    monkeypatch.setattr(volume, "speeds", lambda hit, limits: Speeds("loop7", {"write_iops": speeds.pop(0)}, {}))
     monkeypatch.setattr(volume, "slow_down", lambda *given: SimpleNamespace())
     deployment: Any = SimpleNamespace(cluster=SimpleNamespace(host=lambda name: None))
     assert injection.inject(deployment, 60) is not None

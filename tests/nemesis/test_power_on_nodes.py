@@ -115,7 +115,7 @@ def test_a_node_whose_servers_are_down_already_is_left_alone(deployment: Deploym
 
 
 @pytest.mark.parametrize(
-    ("fault", "options", "told"),
+    ("fault", "options", "evidence"),
     [
         (DiskFull, {"left": "3"}, "3 MiB free"),
         (DiskFull, {"end": "power"}, "a synced write: ENOSPC; 0 MiB free"),
@@ -127,7 +127,7 @@ def test_a_node_whose_servers_are_down_already_is_left_alone(deployment: Deploym
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
 def test_a_disk_in_trouble_is_seen_and_well_again(
-    deployment: Deployment, fault: type[Fault], options: dict[str, str], told: str
+    deployment: Deployment, fault: type[Fault], options: dict[str, str], evidence: str
 ) -> None:
     assert all_run(deployment)
     trouble = only(fault(parse(fault.Options, options, "options")), "n1")
@@ -136,7 +136,7 @@ def test_a_disk_in_trouble_is_seen_and_well_again(
     try:
         found = trouble.seen(deployment)
         assert found.seen, found.what
-        assert told in found.what
+        assert evidence in found.what
         assert not trouble.healed(deployment).seen or options.get("left"), "it is not well yet"
     finally:
         lease.heal()
@@ -146,7 +146,7 @@ def test_a_disk_in_trouble_is_seen_and_well_again(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "evidence"),
     [
         ({"write_iops": "40"}, "s, limit 40 a second; before in "),
         ({"write_iops": "0", "write_rate": "1MiB", "read_rate": "2MiB"}, "s, limit 2.00 MiB a second; before in "),
@@ -154,7 +154,7 @@ def test_a_disk_in_trouble_is_seen_and_well_again(
     ],
     ids=["writes", "bytes", "reads"],
 )
-def test_a_disk_is_as_slow_as_it_is_told_to_be(deployment: Deployment, options: dict[str, str], told: str) -> None:
+def test_a_disk_is_as_slow_as_it_is_told_to_be(deployment: Deployment, options: dict[str, str], evidence: str) -> None:
     """The servers go on; and a second strike leaves the first one's limits alone."""
     assert all_run(deployment)
     before = {server: server.process() for server in deployment.servers()}
@@ -166,7 +166,7 @@ def test_a_disk_is_as_slow_as_it_is_told_to_be(deployment: Deployment, options: 
     try:
         found = slow.seen(deployment)
         assert found.seen, found.what
-        assert told in found.what
+        assert evidence in found.what
         assert again.inject(deployment, 60) is None
         assert not again.seen(deployment).seen
         assert again.healed(deployment).seen

@@ -86,7 +86,7 @@ def test_a_machine_fails_and_another_takes_its_place(deployment: Deployment, kee
             assert f"n1 reaches {node.address} and does not reach {old}" in found.what
             assert injection.detail["address"] == f"{old} -> {node.address}"
             client.settimeout(0.3)
-            with pytest.raises(TimeoutError):  # the process is dead, and nobody tells
+            with pytest.raises(TimeoutError):  # the process is dead, and no packet reports it
                 client.recv(1)
         finally:
             lease.heal()

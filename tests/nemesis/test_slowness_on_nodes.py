@@ -52,7 +52,7 @@ import os, select
 os.makedirs("/var/lib/harness/data/broker", exist_ok=True)
 with open("/var/lib/harness/data/broker/log", "wb") as file:
     while True:
-        if file.tell() < 48 << 20:
+        if file.tell() < 48 << 20:  # plain_english: a method of Python's files
             file.write(bytes(1 << 20))
         select.select([], [], [], 0.01)
 """

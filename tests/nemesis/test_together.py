@@ -65,16 +65,16 @@ def test_kinds_choose_the_servers_and_one_node_has_no_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "told"),
+    ("order", "message"),
     [("n1;n1", "twice"), ("n1;random", "one word"), ("n1;;n2", "order is 'n1;;n2'"), ("", "order is ''")],
 )
-def test_a_wrong_order_is_told(order: str, told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_a_wrong_order_is_told(order: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         made(order=order)
 
 
 class Held:
-    """A lease that notes its heal, and fails at first if it is told to."""
+    """A lease that notes its heal, and fails `fails` times at first."""
 
     def __init__(self, name: str, healed: list[str], fails: int = 0) -> None:
         self.name, self.healed, self.fails = name, healed, fails

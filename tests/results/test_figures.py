@@ -1,4 +1,4 @@
-"""One figure has one answer, wherever it is told."""
+"""One figure has one value, wherever it is shown."""
 
 from __future__ import annotations
 

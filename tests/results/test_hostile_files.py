@@ -55,7 +55,7 @@ MAKERS: dict[str, Callable[[Path], bytes]] = {
 
 
 def told(path: Path, data: bytes) -> str | None:
-    """What is wrong with it, or None. Anything but a HistoryError fails the test."""
+    """The message about a bad file, or None. Anything but a HistoryError fails the test."""
     path.write_bytes(data)
     try:
         read_history(path)

@@ -1,4 +1,4 @@
-"""What the machines gave: lines of the probes become samples, whatever is torn or missing."""
+"""Figures of the machines: lines of the probes become samples, whatever is torn or missing."""
 
 from __future__ import annotations
 

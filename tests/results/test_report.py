@@ -29,7 +29,7 @@ HOSTILE = "<script>alert(1)</script>\"'&\x00\u202e\ud800]]>-->"
 
 
 class Outline(HTMLParser):
-    """What a browser would see: tags with attributes, visible text, and whether everything is closed in order."""
+    """The page as a browser reads it: tags with attributes, visible text. It asserts that all tags close in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ Process = Iterator[float]
 
 
 class Bug(Enum):
-    """What can be planted."""
+    """The bugs that can be planted."""
 
     LOSE = "a new master lacks the last messages that were acknowledged"
     SPLIT_BRAIN = "a cut-off master stops waiting for its slaves, and goes on acknowledging"
@@ -46,10 +46,10 @@ class Bug(Enum):
     STRAY = "now and then a body is damaged"
     REGRESS = "a new master knows nothing of the group's committed offsets"
     SKIP_COMMITS = "now and then a committed offset is stored too high"
-    FORGET = "a consumer is told that it has consumed what it has not"
+    FORGET = "a consumer gets an offset up to which it has not consumed"
     SHIFT_UNSURE = "answers of unknown outcome name the offset after the right one"
     CONJURE = "a broker knows an offset of a group that has committed none"
-    STARVE = "a group is given nothing at all, and told that it has come to the end"
+    STARVE = "a group is given nothing at all, and the answer that it has reached the end"
     REWIND = "now and then a consumer's client goes back by itself"
     LEAP = "now and then a consumer's client leaves something out"
     REUSE_ID = "now and then a message gets the id of the one before it"
@@ -154,7 +154,7 @@ class Brokers:
         self.ops.append(Op(len(self.ops), int(self.now * S), process, type_, f, key, value, error, extra))
 
     def strikes(self, chance: float) -> bool:
-        """Whether the bug strikes now."""
+        """True if the bug strikes now."""
         return self.rng.random() < chance
 
     def travel(self) -> float:
@@ -356,7 +356,7 @@ class Brokers:
                 log[offset - 1] = None
 
     def visible(self, node: Node, queue: str) -> int:
-        """How much of a queue readers of this node see."""
+        """The part of a queue that readers of this node see: its first entries."""
         log = node.logs[queue]
         if self.strict and not (self.bug is Bug.DIRTY and node.acting):
             return min(node.confirm[queue], len(log))

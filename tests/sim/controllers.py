@@ -1,7 +1,7 @@
 """Controllers in memory and in virtual time: right ones, or ones with a `bug`. They stand behind the real client of the
 workload `controller` (`workloads.controller_client`), in place of its connections.
 
-Requests and answers are lost, and changes come late. Leaders change. What a right leader tells is the newest state.
+Requests and answers are lost, and changes come late. Leaders change. A right leader returns the newest state.
 """
 
 from __future__ import annotations

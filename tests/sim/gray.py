@@ -36,7 +36,7 @@ NODES = ("n1", "n2", "n3")
 OK = Outcome("ok", "")
 PHYSICAL = 1_000_000
 LEASE_S = 5.0
-"""How long a lock is kept that nobody prolongs."""
+"""The time for which a lock is kept that no client prolongs."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class World:
         await asyncio.sleep(self.rng.uniform(0.0005, 0.01))
 
     async def reach(self) -> str:
-        """Whether a request gets through: `ok`, `fail` (nothing was sent), `info` (the answer is lost)."""
+        """The fate of a request: `ok` (it gets through), `fail` (nothing was sent), `info` (the answer is lost)."""
         await self.travel()
         luck = self.rng.random()
         return "fail" if luck < self.trouble / 2 else "info" if luck < self.trouble else "ok"
@@ -78,7 +78,7 @@ class World:
         return [body for at, body in self.retries if at + 1 <= now]
 
     def notify(self) -> None:
-        """Tell all members that they have changed."""
+        """Notifies all members that the membership has changed."""
         for client in self.members.values():
             client._changed = True
 
@@ -175,7 +175,7 @@ class SimBroker:
         return Answer(OK, len(self.world.delivered(topic, queue)), 0)
 
     async def pop(self, topic: str, queue: int, *, invisible_ms: int, poll_s: float, **_: Any) -> Popped:
-        """The next messages of a queue, or of any, and what nobody acknowledged in time, whoever popped it first."""
+        """The next messages of a queue, or of any, and those that their first member did not acknowledge in time."""
         found = await self.world.reach()
         if found == "fail":
             return Popped(Outcome("fail", "no answer"))

@@ -27,7 +27,7 @@ BUGS = {
     "set-of-strangers": "stranger-in-sync",
     "forgets": "forgotten-registration",
     "goes-back": "controllers-disagree",
-    "starts-anew": "reused-id",
+    "starts-over": "reused-id",
 }
 """Bug -> the anomaly that it causes."""
 
@@ -38,7 +38,7 @@ class Lost(Exception):
 
 @dataclass
 class Group:
-    """What the controllers know of a name. replicas: id -> [address, register code]."""
+    """The controllers' data about a name. replicas: id -> [address, register code]."""
 
     next: int = 1
     replicas: dict[int, list[str]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Registration:
 
     def rm_identity(self, group: str, member: int, value: Any) -> Any:
         self.brokers[group, member].identity = None
-        if self.bug == "starts-anew":
+        if self.bug == "starts-over":
             self.groups.pop(group, None)
 
     def wipe(self, group: str, member: int, value: Any) -> Any:

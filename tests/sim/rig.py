@@ -119,7 +119,7 @@ class SimServer:
         self._topology.restarted = True
 
     def process(self) -> None:
-        """There is none to watch."""
+        """No process exists to watch."""
 
     def last_words(self) -> str:
         return "all is well"

@@ -108,7 +108,7 @@ class Sim(Brokers):
             self.note(process, "ok", "send", queue, [text, identity], **output)
 
     def _message_id(self) -> str:
-        """Of an acknowledged message: like an `offsetMsgId`, it tells nothing but which one it is."""
+        """The id of an acknowledged message: like an `offsetMsgId`, it only identifies the message."""
         if self.bug is Bug.REUSE_ID and len(self.acked) > 1 and self.strikes(0.02):
             self.planted += 1
         else:
@@ -173,7 +173,7 @@ class Sim(Brokers):
         while not self.stop:
             yield self.rng.expovariate(12)
             queue, anew, luck = self.rng.choice(QUEUES), {}, self.rng.random()
-            if luck < 0.02:  # a seek: told on the poll, or by an op of its own
+            if luck < 0.02:  # a seek: reported on the poll, or by a separate op
                 at[queue] = self.rng.randint(0, at[queue])
                 had.discard(queue)
                 if luck < 0.01:

@@ -18,14 +18,14 @@ from results.op import Op
 
 
 class Bug(Enum):
-    """What can be planted."""
+    """The bugs that can be planted."""
 
     STALE_READ = "quorum reads are answered from a replica that lags"
     LOST_WRITE = "now and then an acknowledged write is dropped"
     DOUBLE_APPLY = "now and then a write is applied a second time, a while later"
     SPLIT_BRAIN = "the cut-off side of a partition goes on serving, and is overwritten at the heal"
     LOST_AFTER_RESTART = "a restart forgets the acknowledged writes of the last second"
-    DIVERGENT_REPLICA = "one replica skips some writes for good"
+    DIVERGENT_REPLICA = "one replica skips some writes permanently"
     NEVER_RECOVERS = "after the first heal nothing is served any more"
 
 

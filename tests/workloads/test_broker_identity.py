@@ -105,7 +105,7 @@ ROWS_OF = {
     "set-of-strangers": ("first-start",),
     "forgets": ("first-start",),
     "goes-back": ("first-start",),
-    "starts-anew": ("rm-identity",),
+    "starts-over": ("rm-identity",),
 }
 COMPANIONS = {
     "rereads": {"controllers-disagree", "forgotten-registration", "ghost-replica", "reused-id", "never-running"},
@@ -113,9 +113,9 @@ COMPANIONS = {
     "gives-twice": {"reused-id", "stale-address", "controllers-disagree"},
     "lists-ghosts": set(),
     "goes-back": {"reused-id"},
-    "starts-anew": {"controllers-disagree", "forgotten-registration"},
+    "starts-over": {"controllers-disagree", "forgotten-registration"},
 }
-"""What else such a bug breaks."""
+"""Bug -> the other anomalies that it causes."""
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -26,7 +26,7 @@ KEY = "t:a:0"
 
 
 class Named(Masters):
-    """Says what it is told to, and counts how often it was asked."""
+    """Returns the given answers, and counts the requests."""
 
     def __init__(self, *answers: str | None) -> None:
         self.answers, self.asked, self.silence = list(answers), 0, "no node reports one"
@@ -40,7 +40,7 @@ class Named(Masters):
 
 
 class Told(Masters):
-    """Remembers what the cluster told it last, as the real one does; the cluster tells these."""
+    """Remembers the cluster's last answer, as the real one does; the cluster gives these answers."""
 
     def __init__(self, where: TopicLayout, answers: list[str]) -> None:
         super().__init__(where)

@@ -24,7 +24,7 @@ from workloads.queue import QueueWorkload
 
 
 class Noted:
-    """A producer that notes what it is told, and answers `answer`."""
+    """A producer that records its calls, and returns `answer`."""
 
     def __init__(self) -> None:
         self.answer = Sent(Outcome("ok", ""), 7, "M", 0)

@@ -71,7 +71,7 @@ def test_ordered_consumption_and_what_is_sent_back_raise_no_alarm() -> None:
 
 @pytest.mark.slow
 def test_pops_keep_colours_apart_while_everything_is_acknowledged() -> None:
-    """What is not comes back by a retry queue, from which every member pops."""
+    """A message without acknowledgement comes back by a retry queue, from which every member pops."""
     for seed, failing in ((1, 0.0), (2, 10.0)):
         record, _ = play(seed, consume="pop", failing=failing, crashes_s=0)
         found = judge(record, [WellFormed(), Gray(), Deliveries(), Leases()])
@@ -108,7 +108,7 @@ def test_a_thousand_good_runs() -> None:
     for seed in range(1000):
         more, trouble = modes[seed % len(modes)], (0.0, 0.0, 0.0, 0.02, 0.05)[seed % 5]
         cut = (3.0, 7.0) if seed % 7 < 2 else None
-        # A lost answer of a pop, and a crash, leave messages to whoever pops next.
+        # A lost answer of a pop, and a crash, leave messages to the next member that pops.
         pops = more.get("consume") == "pop"
         how = {"trouble": 0.0 if pops else trouble, "cut": cut, "crashes_s": 0 if pops else (0, 3, 8)[seed % 3]}
         record, _ = play(seed, seconds=18, **how, **more)
@@ -227,7 +227,7 @@ def test_an_answer_that_is_lost_is_not_a_refusal() -> None:
 
 
 def procedure(scheme: Any, grays: Sequence[str], *given: str, lags: int = 2) -> list[Any]:
-    """What an operator does for tasks, when the gray queues have been read at the `lags`-th look."""
+    """The steps of an operator for tasks, when the gray queues have been read at the `lags`-th look."""
     looks = iter(range(1, 1000))
     generator = Operator(scheme, frozenset(grays), tuple(tasks(given)))
     done: list[Any] = []

@@ -55,14 +55,14 @@ class Brokers:
         self.popped: dict[str, int] = {}
         self.leased: dict[str, tuple[float, list[Any]]] = {}
         self.bug = ""
-        """What becomes of one message in ten that is popped."""
+        """The fate of one message in ten that is popped."""
         self.silent_reads = 0
         """So many of the final reads are never answered."""
         self.wiped: tuple[str, float] = ("", 0.0)
         """A node that does not know the readers' group for so long (s) after the first final read."""
         self._asked: float | None = None
         self.knows_readers: bool | None = True
-        """Whether the master has the readers' group at the end; None: it gives no answer to that."""
+        """True if the master has the readers' group at the end; None: it gives no answer to that."""
 
     async def invoke(self, op: Op) -> Completion:
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))

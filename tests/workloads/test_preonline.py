@@ -161,7 +161,7 @@ def test_too_few_clients_are_refused() -> None:
 
 
 class Named(Masters):
-    """Names who it is told to."""
+    """Names the given node as master."""
 
     def __init__(self, node: str) -> None:
         self.node, self.silence = node, "no node reports one"

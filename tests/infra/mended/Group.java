@@ -57,10 +57,10 @@ public final class Group {
             System.out.println("nobody");
             return null;
         }
-        Set<Long> told = RemotingSerializable.decode(result.getBody(), ElectMasterResponseBody.class).getSyncStateSet();
+        Set<Long> inSync = RemotingSerializable.decode(result.getBody(), ElectMasterResponseBody.class).getSyncStateSet();
         SyncStateSet kept = RemotingSerializable.decode(
             manager.getReplicaInfo(new GetReplicaInfoRequestHeader("b")).getBody(), SyncStateSet.class);
-        System.out.println(answer.getMasterBrokerId() + " is told " + new TreeSet<>(told) + " "
+        System.out.println(answer.getMasterBrokerId() + " gets " + new TreeSet<>(inSync) + " "
             + answer.getSyncStateSetEpoch() + ", the controllers have " + new TreeSet<>(kept.getSyncStateSet()) + " "
             + kept.getSyncStateSetEpoch());
         return answer.getMasterBrokerId();

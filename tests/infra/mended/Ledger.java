@@ -22,7 +22,7 @@ import org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager;
  * The log of a DLedger controller, with its state machine; a manager counts the events that it is given.
  *
  * <p>`restart`: one server alone takes 300 entries, and starts again. `catch-up`: a log gets 10 entries at a time, and its
- * caller is told each time that 30 are committed; then 5 entries, and one that cannot be applied, are committed twice.
+ * caller is notified each time that 30 are committed; then 5 entries, and one that cannot be applied, are committed twice.
  * `torn`: a log of 50 entries ends, after a failure of power, at the border of a page, in the middle of an entry; after the
  * start there is one entry more, and all are committed twice.
  */

@@ -26,7 +26,7 @@ public final class Snapshot {
             }
             CompletableFuture<Status> done = new CompletableFuture<>();
             machine().onSnapshotSave(writer, done::complete);
-            System.out.println("JRaft is told: " + done.get().getRaftError());
+            System.out.println("JRaft gets: " + done.get().getRaftError());
             if (done.get().isOk() && args[1].equals("syncable")) {
                 writer.saveMeta(SnapshotMeta.newBuilder().setLastIncludedIndex(7).setLastIncludedTerm(1).build());
                 writer.close();
