@@ -126,7 +126,7 @@ def test_a_server_that_ends_at_once_is_told_with_its_log() -> None:
     topology = DledgerTopology(ServerSettings())
     (node,) = attached(topology, count=1)
     node.address = "127.0.0.1"
-    with pytest.raises(InfraError, match=r"n1: the server ended at once; its log: first \| .*port taken"):
+    with pytest.raises(InfraError, match=r"n1: the server has ended; its log: first \| .*port taken"):
         topology.start_all(timeout_s=5)
 
 

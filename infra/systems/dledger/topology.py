@@ -25,7 +25,6 @@ from infra.systems.java import (
     LIB,
     LOG,
     LOGGING,
-    LOOK_S,
     SERVER_LIB,
     TMP,
     JavaServer,
@@ -45,6 +44,7 @@ from infra.systems.maven import compile_jar, fetch_jars, read_lock
 from infra.systems.mends.apply import require_applied
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
+from infra.systems.starting import Stage, start_in_stages
 from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.permission import Permissions
 from results.strikes import EffectKind
@@ -290,13 +290,10 @@ class DledgerTopology:
 
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
-        for first in range(0, len(self._nodes), _AT_ONCE):
-            batch = self._nodes[first : first + _AT_ONCE]
-            for node in batch:
-                self._servers[node.name].start()
-            for node in batch:
-                self._await_answer(node, deadline, timeout_s)
-                require_applied(self._servers[node.name])
+        servers = [self._servers[node.name] for node in self._nodes]
+        start_in_stages([Stage(servers, _AT_ONCE)], deadline, timeout_s)
+        for server in servers:
+            require_applied(server)
         self.await_serving(max(1.0, deadline - time.monotonic()))
 
     def await_serving(self, timeout_s: float) -> None:
@@ -364,21 +361,6 @@ class DledgerTopology:
         if done.returncode != 0:
             reply = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
             raise SettingsError(f"server settings: {reply[-1].removeprefix('RegisterServer: ')}")
-
-    def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
-        """Waits until the node's server answers at all. Raises InfraError with the end of its log."""
-        server = self._servers[node.name]
-        looked = time.monotonic()
-        while asyncio.run(self.observe(node, _STATUS_TIMEOUT_S)).role == "silent":
-            if time.monotonic() > min(looked + LOOK_S, deadline):
-                if server.process() is None:
-                    raise InfraError(f"{node.name}: the server ended at once; its log: {server.last_words()}")
-                looked = time.monotonic()
-            if time.monotonic() > deadline:
-                raise InfraError(
-                    f"{node.name}: the server did not answer within {timeout_s:.0f} s; its log: {server.last_words()}"
-                )
-            time.sleep(_POLL_S)
 
     async def _serves(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -65,9 +65,10 @@ from infra.systems.rocketmq.topologies.layout import (
     groups,
 )
 from infra.systems.rocketmq.topologies.members import further_ports, further_settings
-from infra.systems.rocketmq.topologies.starting import check_space, read_back, start_in_stages
+from infra.systems.rocketmq.topologies.starting import check_space, read_back, stages_of
 from infra.systems.rocketmq.topologies.state import Addresses, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, values
+from infra.systems.starting import start_in_stages
 from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.permission import Permission, Permissions
 from results.strikes import EffectKind
@@ -399,7 +400,7 @@ class RocketmqTopology(ABC):
 
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
-        start_in_stages(self._all(), deadline, timeout_s)
+        start_in_stages(stages_of(self._all()), deadline, timeout_s)
         self.await_serving(max(1.0, deadline - time.monotonic()))
         read_back(self._all(), self.settings_of, self._chosen, self.changing)
 

@@ -1,4 +1,4 @@
-"""The start of a cluster: room on its machines, the servers in an order in which none waits long for another, and the
+"""The start of a cluster: room on its machines, an order of the servers in which none waits long for another, and the
 configuration that they then have.
 
 Nodes may share a machine (containers, namespaces): nodes with the same boot id of the kernel do.
@@ -6,20 +6,19 @@ Nodes may share a machine (containers, namespaces): nodes with the same boot id 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
-from threading import Event
 from typing import Final
 
 from infra.machines.api import InfraError, Node
-from infra.systems.java import DATA, LOG, JavaServer, Looks
+from infra.systems.java import DATA, LOG, JavaServer
 from infra.systems.mends.apply import require_applied
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY, jvm
 from infra.systems.rocketmq.topologies.files import find_mismatch, live_changes
 from infra.systems.settings import properties
+from infra.systems.starting import Stage
 
 FULL_PERCENT: Final = 85
 """`diskSpaceCleanForciblyRatio`, which brokers do not let users raise: above it they delete unread messages, too."""
@@ -78,52 +77,19 @@ _STAGES: Final = ((NAMESRV, CONTROLLER), (BROKER,), (PROXY,))
 """Brokers query name servers and controllers at their start, and again only seconds later."""
 
 _AT_ONCE: Final = 4
-"""Small servers that start at one time; the next one follows as soon as one of them answers."""
+"""Small servers that start at one time."""
 
-_POLL_S: Final = 0.25
-_ASK_S: Final = 2.0
 _SETTINGS_S: Final = 10.0
 
 
-def start_in_stages(servers: Sequence[JavaServer], deadline: float, timeout_s: float) -> None:
-    """Starts them, and waits until each answers. deadline: of the monotonic clock, `timeout_s` after the first start.
-    Raises InfraError with the end of the log of a server that does not answer; servers that have not begun to start
-    are then not started.
+def stages_of(servers: Sequence[JavaServer]) -> list[Stage]:
+    """The servers in the order of their start. All brokers at once: after a restart one may wait for another, the only
+    one that may become master.
     """
-    for stage in _STAGES:
-        staged = [server for kind in stage for server in servers if server.kind == kind]
-        given_up = Event()
-
-        def bring_up(server: JavaServer, given_up: Event = given_up) -> None:
-            if given_up.is_set():
-                return
-            try:
-                server.start()
-                _await_answer(server, deadline, timeout_s, given_up)
-            except BaseException:
-                given_up.set()
-                raise
-
-        # All brokers at once: after a restart one may wait for another, the only one that may become master.
-        with ThreadPoolExecutor(max(len(staged), 1) if BROKER in stage else _AT_ONCE) as pool:
-            try:
-                list(pool.map(bring_up, staged))
-            except BaseException:  # a Ctrl-C here must not wait until every server has answered
-                given_up.set()
-                raise
-
-
-def _await_answer(server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
-    """Waits until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
-    looks = Looks([server], deadline)
-    while not server.admin.answers(_ASK_S) and not given_up.is_set():
-        looks.must_run()
-        if time.monotonic() > deadline:
-            raise InfraError(
-                f"{server.node.name}: the {server.kind} did not answer within {timeout_s:.0f} s; its log: "
-                f"{server.last_words()}"
-            )
-        time.sleep(_POLL_S)
+    staged = [[server for kind in kinds for server in servers if server.kind == kind] for kinds in _STAGES]
+    return [
+        Stage(some, len(some) if BROKER in kinds else _AT_ONCE) for kinds, some in zip(_STAGES, staged, strict=True)
+    ]
 
 
 def read_back(
