@@ -24,9 +24,7 @@ Reports = Sequence[tuple[int, int]]
 def run(
     folder: Path, reports: Reports, kind: str = "controller", fault: int | None = None, others: Reports = ()
 ) -> RunRecord:
-    """n1 tells (committed, applied) every 3 s, and n2 does a second later. fault: when one begins that nobody heals, in
-    s.
-    """
+    """n1 reports (committed, applied) every 3 s, n2 a second later. fault: the begin (s) of one without a heal."""
     logs = {}
     for node, told, late in (("n1", reports, 0), ("n2", others, 1)):
         path = folder / node / f"{kind}.log"
@@ -58,7 +56,7 @@ STUCK = [(30, 30), *[(30 + n, 27) for n in range(1, 8)]]
 
 
 @pytest.mark.parametrize(
-    ("reports", "told"),
+    ("reports", "expected_s"),
     [
         (STUCK, 18),
         (STUCK[:6], None),  # 12 s
@@ -68,12 +66,14 @@ STUCK = [(30, 30), *[(30 + n, 27) for n in range(1, 8)]]
         ([(30, 30)] * 12, None),
     ],
 )
-def test_a_member_that_applies_nothing(reports: Sequence[tuple[int, int]], told: int | None, tmp_path: Path) -> None:
+def test_a_member_that_applies_nothing(
+    reports: Sequence[tuple[int, int]], expected_s: int | None, tmp_path: Path
+) -> None:
     result = Applying().check(run(tmp_path, reports))
-    assert [a.name for a in result.anomalies] == ([] if told is None else ["stuck-state-machine"])
-    if told is not None:
+    assert [a.name for a in result.anomalies] == ([] if expected_s is None else ["stuck-state-machine"])
+    if expected_s is not None:
         end = ", up to the end" if reports[-1] == STUCK[-1] else ""
-        assert f"n1 applied no entry for {told} s{end} (limit 15 s)" in result.anomalies[0].summary
+        assert f"n1 applied no entry for {expected_s} s{end} (limit 15 s)" in result.anomalies[0].summary
         assert result.anomalies[0].details["applied"] == 27
 
 
@@ -86,7 +86,7 @@ BEHIND = [(30, 30)] * 14
 
 
 @pytest.mark.parametrize(
-    ("reports", "others", "told"),
+    ("reports", "others", "expected_s"),
     [
         (BEHIND, [(30 + n, 30 + n) for n in range(14)], 33),
         (BEHIND[:12], [(30 + n, 30 + n) for n in range(12)], None),  # 27 s
@@ -96,12 +96,14 @@ BEHIND = [(30, 30)] * 14
     ],
 )
 def test_a_member_that_its_group_leaves_behind(
-    reports: Reports, others: Reports, told: int | None, tmp_path: Path
+    reports: Reports, others: Reports, expected_s: int | None, tmp_path: Path
 ) -> None:
     result = Applying().check(run(tmp_path, reports, others=others))
-    assert [a.name for a in result.anomalies] == ([] if told is None else ["controller-left-behind"])
-    if told is not None:
-        said = f"n1 committed no entry for {told} s, up to the end (limit 30 s), although no fault was active: its"
+    assert [a.name for a in result.anomalies] == ([] if expected_s is None else ["controller-left-behind"])
+    if expected_s is not None:
+        said = (
+            f"n1 committed no entry for {expected_s} s, up to the end (limit 30 s), although no fault was active: its"
+        )
         assert f"{said} committed index is 30, and that of another controller 42" in result.anomalies[0].summary
     assert not Applying().check(run(tmp_path, reports, others=others, fault=3)).anomalies
 

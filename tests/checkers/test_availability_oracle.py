@@ -1,6 +1,6 @@
 """The availability judge against its definition, tried moment by moment on random runs.
 
-All that happens does so at full seconds, so the half seconds between tell what was so in between.
+All events are at full seconds, so the half seconds show the state between them.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _connected(active: list[_Fault]) -> bool:
 
 
 def _broken(run: _Run) -> bool:
-    """Whether there is an outage: a silence of `LIMIT` seconds with a majority connected and clients that ask, which
-    begins with a heal, or in which no fault comes or goes.
+    """True if the run has an outage: a silence of `LIMIT` seconds with a majority connected and clients that send
+    requests, which begins with a heal, or in which no fault begins or ends.
     """
     acks = {second for second, answer in run.asks if answer == "ok"}
     asked = sorted(second for second, _ in run.asks)

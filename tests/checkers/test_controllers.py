@@ -24,7 +24,7 @@ NODES = ("n1", "n2", "n3")
 
 
 def told(version: int) -> dict[str, Any]:
-    """Who changes to a version asks for the same set, so that it says no more than a register's value."""
+    """The answer of a group at a version. Its set follows from the version, as with a register's value."""
     return {"master": 1, "master_epoch": 1, "in_sync": [1, 10 + version] if version else [1], "epoch": version}
 
 
@@ -135,12 +135,12 @@ def test_a_good_story_is_silent() -> None:
     assert result.stats["led_at_end"] == ["n1", "n2", "n3"]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_an_election_may_keep_the_others_in_the_set(told: bool) -> None:
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_an_election_may_keep_the_others_in_the_set(acknowledged: bool) -> None:
     """Mend 25 does; its election makes two epochs."""
     story = registered()
     story.add("alter", {"master": 1, "master_epoch": 1, "in_sync": [1, 2], "expected": 1, "epoch": 2})
-    if told:
+    if acknowledged:
         story.add("elect", {"id": 2, "master": 2, "master_epoch": 2, "in_sync": [1, 2], "epoch": 4})
     else:
         story.add("elect", {"id": 2}, kind="info")
@@ -221,7 +221,9 @@ def test_a_leader_that_answers_nothing(to: str | None, kinds: tuple[str, ...], n
     for kind in kinds:
         story.add("view", view((1, 1), [1], BOTH) if kind == "ok" else None, kind, by="n2")
     late = [replace(op, time=op.time + (SERVES_NS if op.extra.get("controller") == "n2" else 0)) for op in story.ops]
-    assert story.names() <= (name if "ok" not in kinds else set()) - {"leader-serves-nothing"}, "too early to tell"
+    assert story.names() <= (name if "ok" not in kinds else set()) - {"leader-serves-nothing"}, (
+        "too early for a verdict"
+    )
     story.ops = late
     assert story.names() == name
 

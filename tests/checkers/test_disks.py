@@ -60,7 +60,7 @@ def acks(node: str | None, *seconds: float, f: str = "send") -> list[Op]:
 
 
 @pytest.mark.parametrize(
-    ("after", "told"),
+    ("after", "state"),
     [
         (None, "is not there any more"),
         ("", "is empty"),
@@ -68,12 +68,12 @@ def acks(node: str | None, *seconds: float, f: str = "send") -> list[Op]:
         ("currTerm=4", "holds currTerm=4 again"),
     ],
 )
-def test_a_file_that_power_took_is_told(after: str | None, told: str) -> None:
+def test_a_file_that_power_took_is_told(after: str | None, state: str) -> None:
     file = {"file": "store/currterm", "before": "voteLeader=n2\ncurrTerm=5", "after": after}
     found = DurableFiles().check(run(strike([("unsynced-lost", "n1")], {"nodes": ["n1"], "changed": {"n1": [file]}})))
     assert (found.verdict, names([found])) == (Verdict.INVALID, {"metadata-lost"})
     assert found.anomalies[0].summary == (
-        f"n1: after the failure of power #1 store/currterm {told}; before: voteLeader=n2 currTerm=5"
+        f"n1: after the failure of power #1 store/currterm {state}; before: voteLeader=n2 currTerm=5"
     )
 
 

@@ -228,7 +228,7 @@ def test_the_order_of_one_ordering_key(times: Sequence[float], more: Mapping[str
 
 
 def take_over(committed: int, begins: int, *, fault: float | None = None, later: int | None = None) -> Story:
-    """m0 has received offset 1 and committed; m2 takes the queue at 20 s, is told where to begin, and receives it."""
+    """m0 has received offset 1 and committed; m2 takes the queue at 20 s, gets an offset, and receives it."""
     story = good()
     message = story.send(6, offset=1)
     story.receive(7, "m0", G, [1, message])

@@ -27,7 +27,7 @@ Lines = list[Any]
 
 @pytest.fixture(scope="module")
 def summaries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What the disks of the two real brokers hold of the topic."""
+    """The records of the topic on the disks of the two real brokers."""
     folder = tmp_path_factory.mktemp("stores")
     with zipfile.ZipFile(STORES) as archive:
         archive.extractall(folder)
@@ -182,7 +182,7 @@ def test_old_entries_behind_the_end_are_what_a_truncation_leaves(
 
 
 def sight(committed: int = 130_000, in_sync: Sequence[str] = ("n1", "n2")) -> dict[str, Any]:
-    """What the observers saw last: n1 is master, and so much is confirmed."""
+    """The last observations: n1 is master, and the log is confirmed up to `committed`."""
     told = {"in_sync": list(in_sync)}
     seen = [
         Observation(1, "n1", "leader", term=2, end=140_000, committed=committed, extra=told),

@@ -37,7 +37,7 @@ def steady(story: Story, start: float, end: float, type_: OpType = "ok") -> None
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "end"),
     [
         ([(5, "n1", "leader")], "tried; n1 (term 1) reported to be leader"),
         ([(5, "n1", "leader"), (8, "n1", "silent")], "tried; no node reported to be leader"),
@@ -47,14 +47,14 @@ def steady(story: Story, start: float, end: float, type_: OpType = "ok") -> None
         ),
     ],
 )
-def test_a_silence_tells_who_led_in_it(seen: list[tuple[int, str, str]], told: str) -> None:
+def test_a_silence_tells_who_led_in_it(seen: list[tuple[int, str, str]], end: str) -> None:
     story = Story()
     steady(story, 0, 10)
     steady(story, 10, 50, "info")
     steady(story, 50, 60)
     observations = [Observation(at * S, node, role, 1) for at, node, role in seen]
     (found,) = availability().check(replace(story.record(), observations=observations)).anomalies
-    assert found.summary.endswith(told)
+    assert found.summary.endswith(end)
 
 
 def test_service_that_returns_is_available() -> None:
@@ -154,7 +154,7 @@ def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> No
         # A bridge: n3 hears both halves, and each half with it is a majority.
         ([{"n1": ["n4", "n5"], "n2": ["n4", "n5"]}], True),
         ([{"n1": ["n4", "n5"], "n2": ["n4", "n5"]}, {"n3": ["n3"]}], False),
-        # Whoever leads may be the one that clients do not reach, and then no other node takes over.
+        # The leader may be the one that clients do not reach, and then no other node takes over.
         ([{"n1": ["clients"]}], False),
         ([{"n1": ["n1"]}, {"n2": ["n3", "clients"]}], False),
     ],
@@ -410,7 +410,7 @@ def down(*nodes: str, kinds: Sequence[str] = ()) -> list[Effect]:
     ],
 )
 def test_a_server_that_is_down_is_missing_among_its_own_kind(effects: list[Effect], connected: bool) -> None:
-    """What the interval says of nodes that serve nobody does not matter where it says which servers are down."""
+    """The interval's nodes that serve nobody do not matter where it names the servers that are down."""
     interval = FaultInterval("x", 1, 0, None, impairs=impairs(effects, ["broker"]), effects=effects)
     assert majority_connected(NODES, [interval], QUORUMS) is connected
 

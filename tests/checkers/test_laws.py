@@ -184,7 +184,7 @@ def test_the_laws_hold(family: str) -> None:
 
 
 def test_the_laws_hold_for_registers_on_arrays() -> None:
-    """Which only long histories go to."""
+    """Only long histories take this path."""
     rng, model, decided = Random("arrays"), MODELS["register"](), 0
 
     def on_arrays(calls: Sequence[Call], model: Model[Any]) -> tuple[bool, Sequence[int] | None]:

@@ -179,7 +179,7 @@ def test_witness_judge_finds_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ops", "model", "told"),
+    ("ops", "model", "message"),
     [
         (history(*did(0, "cas", 3)), CasRegister(), r"op 0: the value of a cas is \[expected, new\], not 3"),
         (history(*did(0, "put", 3)), KV(), "op 0: the value of a put is a string, not 3"),
@@ -196,8 +196,8 @@ def test_witness_judge_finds_what_is_wrong() -> None:
         (history(*did(0, "write", 1)).calls * 2, Register(), "two events have the index 0; indices are the order"),
     ],
 )
-def test_bad_input_is_one_clear_line(ops: History, model: Model[Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_input_is_one_clear_line(ops: History, model: Model[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         check(ops, model)
 
 

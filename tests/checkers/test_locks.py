@@ -115,7 +115,7 @@ def test_certain_possession_begins_with_the_answer_and_is_counted_from_the_invoc
     never = Story()
     never.lock(1, "A", "info")
     never.lock(3, "B")
-    assert names([never.judge()]) == set(), "nobody was told that A holds it"
+    assert names([never.judge()]) == set(), "no answer says that A holds it"
 
 
 @pytest.mark.parametrize(

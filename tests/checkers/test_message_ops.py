@@ -1,4 +1,4 @@
-"""The schema of the ops of messages: what our own runs write is right, and everything else is told by its op."""
+"""The schema of the ops of messages: the ops of the harness's own runs fit it, and every other op is reported."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_every_model_is_tested() -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.slow
 def test_the_checker_agrees_with_brute_force(name: str) -> None:
-    """What a real object did is valid; with one answer falsified, brute force decides."""
+    """A history of a real object is valid; with one answer falsified, brute force decides."""
     rng, seen = Random(f"{name}/1"), set()
     for _ in range(effort(200)):
         calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)))
@@ -115,7 +115,7 @@ EVIDENCE: dict[str, tuple[str, list[Step], str]] = {
 
 @pytest.mark.parametrize("what", EVIDENCE)
 def test_the_states_told_are_those_of_the_model(what: str) -> None:
-    """Also where the search merges states that no op of the history tells apart."""
+    """Also where the search merges states that no op of the history distinguishes."""
     name, steps, state = EVIDENCE[what]
     result = check(one_by_one(*steps), model_of(name))
     assert (result.verdict, list(result.states)) == (Verdict.INVALID, [state])
@@ -135,7 +135,7 @@ MERGED = {
     "kv": ([("put", "a", "a"), ("get", None, "b")], "a string that no get shows the beginning of"),
     "log": ([("append", "x", 0), ("read", 0, "y")], "[an entry that no read shows there]"),
 }
-"""Histories by model, and how the state that the search has before the last op is told."""
+"""Histories by model, and the text for the state that the search has before the last op."""
 
 
 @pytest.mark.parametrize("name", MERGED)
@@ -219,7 +219,7 @@ def test_a_model_that_begins_with_something_agrees_with_brute_force(family: str)
 
 @pytest.mark.parametrize("name", MODELS)
 def test_an_op_that_the_model_does_not_know_is_refused(name: str) -> None:
-    """What it did may be why the others saw what they saw: no verdict comes of leaving it out silently."""
+    """Its effect may explain the others' answers, so a verdict must not leave it out silently."""
     steps = [*PLANTED[name][0], ("frobnicate", 1, 1)]
     where = f"the model {name} has no `frobnicate` \\(op {2 * len(steps) - 2}\\); ignore={{'frobnicate'}} leaves it out"
     for judge in (check, check_keys):

@@ -36,7 +36,7 @@ SAME_AS = {
     "poll-skip": "position-jump",
     "int-nonmonotonic-poll": "nonmonotonic-poll",
     "int-poll-skip": "hole",
-    "int-send-skip": "no name of ours",
+    "int-send-skip": "no name",
 }
 """Jepsen's name -> ours."""
 

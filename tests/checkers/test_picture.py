@@ -53,7 +53,7 @@ def drawn(page: str) -> dict[str, Any]:
 
 
 class Elements(HTMLParser):
-    """What a page would fetch, which elements it leaves open, and its text."""
+    """The files that a page would fetch, the elements that it leaves open, and its text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

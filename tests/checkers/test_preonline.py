@@ -72,7 +72,7 @@ class Story:
 
 @dataclass
 class Broker:
-    """What one broker has in memory, and on its disk."""
+    """The metadata of one broker in memory, and on its disk."""
 
     offsets: dict[str, int] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
@@ -187,7 +187,7 @@ def returned(story: Story, down: float = 30, up: float = 40, online: float = 45,
         (38, "n2", {"offset-dropped"}),
         (41, "n2", set()),  # it may be too late for the transfer
         (46, "n1", {"offset-overwritten"}),
-        (48, "n2", set()),  # whoever commits to a slave now has not asked the name servers
+        (48, "n2", set()),  # a client that commits to a slave now has not queried the name servers
     ],
 )
 def test_what_an_online_master_must_know(at: float, node: str, expected: set[str]) -> None:

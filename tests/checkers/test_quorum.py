@@ -30,9 +30,9 @@ PLAIN = Traits()
 class Story:
     """Writes a history, in seconds."""
 
-    def __init__(self, traits: Traits = COUNTED, replicas: int = 3, **told: Any) -> None:
+    def __init__(self, traits: Traits = COUNTED, replicas: int = 3, **options: Any) -> None:
         self.traits, self.nodes = traits, [f"n{i + 1}" for i in range(replicas)]
-        self.told = {"inSyncReplicas": "3", "minInSyncReplicas": "2", "enableAutoInSyncReplicas": "true"} | told
+        self.options = {"inSyncReplicas": "3", "minInSyncReplicas": "2", "enableAutoInSyncReplicas": "true"} | options
         self.events: list[tuple[float, int, Op]] = []
         self.seen: list[Observation] = []
         self.ids = 0
@@ -44,8 +44,8 @@ class Story:
 
     def call(self, at: float, f: str, key: str | None, asked: Any, got: Any, type_: OpType = "ok", **more: Any) -> None:
         process, took = len(self.events), more.pop("took", 0.005)
-        told = {name: value for name, value in more.items() if name in ("node", "name_server")}
-        self.put(at, process, "invoke", f, key, asked, **({} if f == "send" else told))
+        places = {name: value for name, value in more.items() if name in ("node", "name_server")}
+        self.put(at, process, "invoke", f, key, asked, **({} if f == "send" else places))
         self.put(at + took, process, type_, f, key, got, **more)
 
     def send(self, at: float, what: str = "ok", node: str = "n1", took: float = 0.005) -> int:
@@ -66,12 +66,12 @@ class Story:
     def look(self, at: float, message: int, held: Mapping[str, bool | None]) -> None:
         self.call(at, "held", None, None, {"id": message, "held": dict(held)})
 
-    def settings(self, at: float, **told: str) -> None:
+    def settings(self, at: float, **options: str) -> None:
         for node in self.nodes:
-            self.call(at, "settings", None, None, {**self.told, "slaveTimeout": "2000", **told}, node=node)
+            self.call(at, "settings", None, None, {**self.options, "slaveTimeout": "2000", **options}, node=node)
 
     def counts(self, at: float, in_sync: int, listed: int | None = None, node: str = "n1") -> None:
-        """What a master, and the name servers, count."""
+        """The counts of a master, and of the name servers."""
         self.call(at, "in-sync", None, None, {"master": True, "in_sync": in_sync, "behind": {}}, node=node)
         there = {str(i): node for i, node in enumerate(self.nodes[: in_sync if listed is None else listed])}
         self.call(at, "members", "a", None, there, name_server="n1")
@@ -119,12 +119,12 @@ WITH: Mapping[str, tuple[str, ...]] = {
     "downgrade-late": ("late-timeout",),
     "replica-not-counted": ("downgrade-late",),
 }
-"""What such a group does besides."""
+"""The other anomalies of such a group."""
 
 
 @dataclass
 class Group:
-    """What really happens in a simulated group: who is away until when, who the master believes in sync, who holds."""
+    """The true state of a simulated group: nodes that are away, nodes that the master believes in sync, holders."""
 
     believed: set[str]
     away: set[str] = field(default_factory=set)
@@ -243,7 +243,7 @@ def test_whom_a_master_waits_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "told", "expected"),
+    ("held", "options", "expected"),
     [
         ((True, True, True), {}, False),
         ((True, True, False), {}, True),
@@ -254,9 +254,9 @@ def test_whom_a_master_waits_for() -> None:
         ((True, True, False), {"inSyncReplicas": "2"}, False),
     ],
 )
-def test_who_must_hold_a_message(held: tuple[bool | None, ...], told: dict[str, str], expected: bool) -> None:
+def test_who_must_hold_a_message(held: tuple[bool | None, ...], options: dict[str, str], expected: bool) -> None:
     for auto in ("false", "true"):
-        story = Story(enableAutoInSyncReplicas=auto, **told)
+        story = Story(enableAutoInSyncReplicas=auto, **options)
         for n in range(60):
             story.counts(n / 10, 3)
         story.settings(0.5)
@@ -269,7 +269,7 @@ def test_who_must_hold_a_message(held: tuple[bool | None, ...], told: dict[str, 
 
 @pytest.mark.parametrize(("counted", "expected"), [(3, True), (2, False), (None, False)])
 def test_a_downgrade_lowers_what_is_asked_for(counted: int | None, expected: bool) -> None:
-    """By what the master, or a name server, told around the send; nobody told: the minimum counts."""
+    """By the count that the master, or a name server, reported around the send; without a report the minimum counts."""
     for who in ("master", "name server"):
         story = Story()
         story.settings(0.5)
@@ -336,7 +336,7 @@ def test_a_set_that_is_not_told_after_the_send_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("traits", "told", "away", "expected"),
+    ("traits", "options", "away", "expected"),
     [
         (COUNTED, {"enableAutoInSyncReplicas": "false"}, 1, {"acked-below-quorum"}),
         (COUNTED, {}, 1, set()),
@@ -349,9 +349,9 @@ def test_a_set_that_is_not_told_after_the_send_proves_nothing() -> None:
         (Traits(raft_log=True), {}, 2, {"acked-below-quorum"}),
     ],
 )
-def test_who_is_away_confirms_nothing(traits: Traits, told: dict[str, str], away: int, expected: set[str]) -> None:
+def test_who_is_away_confirms_nothing(traits: Traits, options: dict[str, str], away: int, expected: set[str]) -> None:
     for cut in (False, True):
-        story = Story(traits, **told)
+        story = Story(traits, **options)
         story.settings(0.5)
         story.fault(3, 6, *story.nodes[3 - away :], cut=cut)
         message = story.send(4)
@@ -369,9 +369,9 @@ def test_a_send_during_a_change_proves_nothing(at: float, took: float) -> None:
     assert names([story.judge()]) == set()
 
 
-def struck(what: str, back_s: float, cut: bool = False, traits: Traits = COUNTED, **told: str) -> Story:
+def struck(what: str, back_s: float, cut: bool = False, traits: Traits = COUNTED, **options: str) -> Story:
     """n3 is away from 5 s to 25 s; sends end as `what` for so long, then in an acknowledgement."""
-    story = Story(traits, **told)
+    story = Story(traits, **options)
     story.settings(0.5)
     story.fault(5, 25, "n3", cut=cut)
     for n in range(100):
@@ -426,8 +426,8 @@ def test_too_few_replicas_are_told_at_once(until: float, expected: set[str]) -> 
 
 @pytest.mark.parametrize(("counted", "expected"), [(3, set()), (2, {"replica-not-counted"})])
 def test_a_replica_that_returned_is_counted(counted: int, expected: set[str]) -> None:
-    for told in ({}, {"enableAutoInSyncReplicas": "false"}):
-        story = Story(**told)
+    for options in ({}, {"enableAutoInSyncReplicas": "false"}):
+        story = Story(**options)
         story.settings(0.5)
         message = story.send(1)
         story.look(1.1, message, dict.fromkeys(story.nodes, True))

@@ -206,7 +206,7 @@ def test_a_search_goes_on_where_the_batch_gave_up(budget: Budget, monkeypatch: p
     def twice(problem: Problem, budget: Budget, tried: tuple[int, int]) -> Outcome:
         outcome, whole = decide(problem, budget, tried=tried), decide(problem, budget)
         assert (outcome.verdict, outcome.work) == (whole.verdict, whole.work)
-        # (Of what ran out, a batch tells nothing.)
+        # (A batch does not report what ran out.)
         assert outcome == whole or outcome.verdict == Verdict.UNKNOWN
         ended.add(outcome.verdict)
         return outcome

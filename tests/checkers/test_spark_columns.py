@@ -46,7 +46,7 @@ def many(seed: int, count: int = 60) -> Named:
 
 
 def as_problem(problem: Problem) -> list[tuple[object, int, int]]:
-    """(what, source, +1 call / -1 return) in the order of events: what a search sees, without the numbers."""
+    """The problem of a search without the numbers: (kind, source, +1 call / -1 return) in the order of events."""
     kinds = problem.table.kinds
     return [
         (kinds[problem.kind[event >> 1]], problem.source[event >> 1], -1 if event & 1 else 1)

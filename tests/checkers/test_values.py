@@ -1,4 +1,4 @@
-"""Which values are the same: in every format, for every way to a verdict, and inside of every container."""
+"""Values that are the same: in every format, for every way to a verdict, and inside of every container."""
 
 from __future__ import annotations
 

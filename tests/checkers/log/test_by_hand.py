@@ -1,4 +1,4 @@
-"""What the judges of logs say of single stories that no simulation tells: readings that are missing, damage, order."""
+"""The judges of logs on single histories that no simulation produces: readings that are missing, damage, order."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_what_nobody_could_read_is_not_called_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("permitted", "told"),
+    ("permitted", "expected"),
     [({}, {"inconsistent-offsets", "realtime-inversion", "nonlinearizable"}), ({"lost": "asynchronous"}, set())],
 )
 def test_offsets_that_are_assigned_again_are_a_loss_where_it_is_permitted_and_nobody_could_read(
-    permitted: dict[str, str], told: set[str]
+    permitted: dict[str, str], expected: set[str]
 ) -> None:
     story = Story()
     for message, offset, process in ((1, 0, 0), (2, 1, 0), (3, 2, 0), (4, 1, 1), (5, 2, 1)):
@@ -62,7 +62,7 @@ def test_offsets_that_are_assigned_again_are_a_loss_where_it_is_permitted_and_no
     story.unread("n1")
     record = replace(story.record, environment={"permits": permitted})
     results = [LogAnomalies().check(record), LogLinearizable().check(record)]
-    assert names(results) == told
+    assert names(results) == expected
     assert (results[0].verdict == Verdict.UNKNOWN) == bool(permitted)
 
 
@@ -210,19 +210,19 @@ def test_nothing_done_is_nothing_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "told"),
+    ("op", "message"),
     [
         (("send", "x", [0, "x"]), "a send has a positive number as its id"),
         (("send", 1, 0), "a send is acknowledged as"),
         (("poll", 0, None), "a poll shows a list of messages"),
     ],
 )
-def test_histories_that_make_no_sense_are_unknown_with_the_op(op: tuple[str, Any, Any], told: str) -> None:
+def test_histories_that_make_no_sense_are_unknown_with_the_op(op: tuple[str, Any, Any], message: str) -> None:
     story = Story()
     story.call(*op)
     result = judge(story.record, [LogAnomalies()]).results[0]
     assert result.verdict == Verdict.UNKNOWN
-    assert told in result.reason
+    assert message in result.reason
     assert "op " in result.reason
 
 
@@ -285,7 +285,7 @@ def one_by_one(history: History) -> History:
 
 
 def in_sync(*sets: Sequence[str], every_s: int = 1) -> list[Observation]:
-    """What a controller said, second after second, of three brokers."""
+    """The answers of a controller, second after second, about three brokers."""
     seen = []
     for n, names_ in enumerate(sets):
         for node in ("n1", "n2", "n3"):
@@ -312,8 +312,8 @@ def test_a_replica_outside_of_the_sync_state_set() -> None:
     assert SyncState(10).check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize(("changes", "told"), [(2, False), (3, True)])
-def test_a_sync_state_set_that_does_not_settle(changes: int, told: bool) -> None:
+@pytest.mark.parametrize(("changes", "reported"), [(2, False), (3, True)])
+def test_a_sync_state_set_that_does_not_settle(changes: int, reported: bool) -> None:
     """It has slave n2 and n3 in turn; some changes a second, each with an epoch."""
     turns = [["n1", "n2"], ["n1", "n3"]] * 20
     seen = []
@@ -323,9 +323,9 @@ def test_a_sync_state_set_that_does_not_settle(changes: int, told: bool) -> None
             extra["in_sync_epoch"] *= changes
         seen.append(replace(o, extra=extra))
     result = SyncState(10).check(RunRecord(History([]), observations=seen))
-    assert names([result]) == ({"unsettled-sync-state-set"} if told else set())
+    assert names([result]) == ({"unsettled-sync-state-set"} if reported else set())
     assert result.stats["changes"] == 30 * changes
-    if told:
+    if reported:
         assert "changed 120 times in 40 s (epoch 0 to 120), up to 90 times within 30 s" in result.anomalies[0].summary
 
 
@@ -343,7 +343,7 @@ def test_a_fault_while_nobody_reports_the_sync_state_set_ends_the_time_outside()
 
 
 @pytest.mark.parametrize(
-    ("server", "node", "silent", "told"),
+    ("server", "node", "silent", "reported"),
     [
         ("broker", "n3", True, False),
         ("broker", "n3", False, True),  # it answered meanwhile
@@ -351,13 +351,13 @@ def test_a_fault_while_nobody_reports_the_sync_state_set_ends_the_time_outside()
         ("broker", "n2", True, True),
     ],
 )
-def test_a_broker_that_ended_by_itself_is_not_left_behind(server: str, node: str, silent: bool, told: bool) -> None:
+def test_a_broker_that_ended_by_itself_is_not_left_behind(server: str, node: str, silent: bool, reported: bool) -> None:
     died = Op(0, 9 * S, NEMESIS, "info", "server-died", None, {"node": node, "server": server, "pid": None, "last": ""})
     seen = in_sync(["n1", "n2", "n3"], *[["n1", "n2"]] * 13)
     if silent:
         seen = [Observation(o.time, o.node, "silent") if o.node == "n3" and o.time >= S else o for o in seen]
     result = SyncState(10).check(RunRecord(History([died]), observations=seen))
-    assert names([result]) == ({"replica-left-behind"} if told else set())
+    assert names([result]) == ({"replica-left-behind"} if reported else set())
 
 
 def test_a_server_that_died_is_told_with_its_last_line() -> None:
@@ -372,9 +372,9 @@ EXHAUSTED = "Terminating due to java.lang.OutOfMemoryError"
 
 
 @pytest.mark.parametrize(
-    ("last", "name", "told"),
+    ("last", "name", "end"),
     [
-        # As the harness joins them: an exception of earlier comes first, and the line that tells why it ended last.
+        # As the harness joins them: an earlier exception comes first, and the line with the reason of the end last.
         (
             f"NullPointerException: {'x' * 180} | PERF ticks | {EXHAUSTED}: Java heap space",
             "out-of-memory",
@@ -386,12 +386,12 @@ EXHAUSTED = "Terminating due to java.lang.OutOfMemoryError"
         ("java.lang.OutOfMemoryError was caught | stopped", "server-died", "stopped"),
     ],
 )
-def test_the_summary_of_a_death_ends_with_the_line_that_tells_why(last: str, name: str, told: str) -> None:
+def test_the_summary_of_a_death_ends_with_the_line_that_tells_why(last: str, name: str, end: str) -> None:
     """The last line must not be cut off for what stands before it, and an exhausted heap has a name of its own."""
     value = {"node": "n1", "server": "broker", "pid": None, "last": last}
     result = ServersDied().check(RunRecord(History([Op(0, 5, NEMESIS, "info", "server-died", None, value)])))
     assert names([result]) == {name}
-    assert result.anomalies[0].summary.endswith(told)
+    assert result.anomalies[0].summary.endswith(end)
     assert "did not come back after a fault; its log: " in result.anomalies[0].summary
 
 
@@ -424,7 +424,7 @@ def test_a_server_may_stop_where_a_fault_damaged_its_files() -> None:
 @pytest.mark.parametrize("permits", [{"unavailable": "one master"}, '{"unavailable": "one master"}'])
 def test_legality_is_for_every_checker(permits: Any) -> None:
     record = RunRecord(History([]), environment={"permits": permits})
-    down, worse = Anomaly("unavailable", "silence"), Anomaly("never-recovered", "for good")
+    down, worse = Anomaly("unavailable", "silence"), Anomaly("never-recovered", "to the end")
     legal = applied(CheckResult("availability", Verdict.INVALID, "silence", [down]), record)
     assert (legal.verdict, legal.anomalies[0].legal) == (Verdict.VALID, "one master")
     assert legal.reason == "silence; legal here: 1 unavailable (one master)"

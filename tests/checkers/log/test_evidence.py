@@ -1,4 +1,4 @@
-"""What proves an anomaly, and what does not: answers without acknowledgements, deletion for age, unnamed replicas."""
+"""Proofs of an anomaly, and what proves none: answers without acknowledgements, deletion for age, unnamed replicas."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def backwards(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tell", "expected"),
+    ("play", "expected"),
     [
         (refused, "aborted-read"),
         (unsent, "never-sent"),
@@ -60,9 +60,9 @@ def backwards(story: Story) -> None:
         (backwards, "nonmonotonic-poll"),
     ],
 )
-def test_a_proof_needs_no_acknowledgement(tell: Callable[[Story], None], expected: str) -> None:
+def test_a_proof_needs_no_acknowledgement(play: Callable[[Story], None], expected: str) -> None:
     story = Story()
-    tell(story)
+    play(story)
     result = log(story)
     assert (result.verdict, names([result])) == (INVALID, {expected})
     assert "None" not in str([a.summary for a in result.anomalies])
@@ -202,15 +202,15 @@ def test_the_minimum_that_a_broker_names_tells_where_a_queue_begins() -> None:
     assert "message 1 acknowledged at offset 1" in found.anomalies[0].summary
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_others_had_sent_before_is_none_of_a_run_s_messages(told: bool) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_what_others_had_sent_before_is_none_of_a_run_s_messages(known: bool) -> None:
     story = Story()
-    if told:
+    if known:
         story.call("max-offset", None, 2)
     story.send(1, 2)
     story.poll(0, "?6f6c64", 99, 1, min=0, max=3)
     story.final("?6f6c64", 99, 1)
-    assert names(all_of(story)) == (set() if told else {"never-sent", "nonlinearizable"})
+    assert names(all_of(story)) == (set() if known else {"never-sent", "nonlinearizable"})
 
 
 def test_an_end_that_was_asked_for_while_sends_went_on_is_no_beginning() -> None:

@@ -1,4 +1,4 @@
-"""What readers are taken past, and how a consumer's own position may move."""
+"""Messages that readers skip, and permitted moves of a consumer's own position."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_vanished_is_not_passed() -> None:
 def test_an_answer_to_no_offset_passes_nothing_in_front_of_it() -> None:
     story = three()
     story.next_poll(2, 3)
-    assert names([log(story)]) == set(), "nobody asked for offset 1"
+    assert names([log(story)]) == set(), "no reader requested offset 1"
 
 
 # A consumer's own position.

@@ -107,7 +107,7 @@ def planted(bug: Bug, seed: int) -> tuple[Sim, Sequence[CheckResult]]:
 
 
 def really(sim: Sim) -> bool:
-    """Whether the bug had an effect that a client can see."""
+    """True if the bug had an effect that a client can see."""
     if sim.bug in (Bug.LOSE, Bug.SPLIT_BRAIN):
         return bool(sim.lost)
     return bool(sim.dirty) if sim.bug is Bug.DIRTY else sim.planted > 0
