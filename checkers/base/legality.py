@@ -317,32 +317,42 @@ def counted(anomalies: Sequence[Anomaly]) -> str:
     return ", ".join(f"{n:,} {name}" for name, n in total.items())
 
 
-def settled(
+def conclude(
     checker: str,
     run: RunRecord,
     found: Sequence[Anomaly],
     stats: Mapping[str, Any],
     valid: str,
     unknown: str | None = None,
+    *,
+    invalid: str | None = None,
+    excuses: Sequence[Excuse] = (),
 ) -> CheckResult:
-    """The result of a check that found these anomalies: invalid if one of them is not permitted.
+    """The result of a judge that found these anomalies: invalid if one of them is not permitted. Every judge ends here.
 
     valid    the reason of a valid result. unknown: the reason why the run proves nothing, or None.
+    invalid  the reason of an invalid result; None: the numbers of cases, and `valid`.
     """
     marked = _marked(found, permits(run))
     wrong = [a for a in marked if a.legal is None]
     legal = _describe(marked)
     if wrong:
-        return CheckResult(
-            checker, Verdict.INVALID, f"{counted(wrong)}; {valid}{legal}", [*wrong, *legal_ones(marked)], stats
-        )
-    if unknown is not None:
-        return CheckResult(checker, Verdict.UNKNOWN, f"{unknown}{legal}", marked, stats)
-    return CheckResult(checker, Verdict.VALID, f"{valid}{legal}", marked, stats)
+        reason = f"{counted(wrong)}; {valid}" if invalid is None else invalid
+        found = [*wrong, *legal_ones(marked)]
+        return CheckResult(checker, Verdict.INVALID, f"{reason}{legal}", found, stats, excuses=excuses)
+    verdict, reason = (Verdict.VALID, valid) if unknown is None else (Verdict.UNKNOWN, unknown)
+    return CheckResult(checker, verdict, f"{reason}{legal}", marked, stats, excuses=excuses)
+
+
+def summary_of(anomalies: Sequence[Anomaly]) -> str | None:
+    """The summary of the first of these anomalies, as the reason of an invalid result; None if there is none."""
+    return anomalies[0].summary if anomalies else None
 
 
 def applied(result: CheckResult, run: RunRecord) -> CheckResult:
-    """The result of any checker after the permissions: `invalid` for permitted anomalies alone becomes valid."""
+    """The result of a checker that made it without `conclude`, after the permissions: `invalid` for permitted anomalies
+    alone becomes valid.
+    """
     marked = _marked(result.anomalies, permits(run))
     if marked == list(result.anomalies):
         return result

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from checkers.base.legality import settled
+from checkers.base.cases import Case, by_reason
+from checkers.base.legality import conclude
 from checkers.base.schema import explained
 from checkers.controllers.groups import (
     ABSENT,
@@ -62,17 +63,6 @@ _LISTED: Final = 20
 
 SERVES_NS: Final = 10 * SECOND
 """The time in which a new leader has applied its log, and answers."""
-
-
-class Case(NamedTuple):
-    """A violation in a group: the ops that prove it, by their completions."""
-
-    name: str
-    group: str
-    text: str
-    start: int
-    end: int
-    ops: Sequence[int]
 
 
 class Controllers:
@@ -118,7 +108,7 @@ class Controllers:
             unknown = "no controller answered in the final phase"
         elif self.snapshots and not logs.saved:
             unknown = "no controller took a snapshot"
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
 
 def judge_group(group: GroupHistory) -> Iterator[Case]:
@@ -155,7 +145,7 @@ def _reused(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
                 text = (
                     f"epoch {number} of the {kind} was {first[0]} {_at(first[1].call)}, and {content} {_at(one.call)}"
                 )
-                yield Case("epoch-reused", group.name, text, first[1].start, one.end, [first[1].op, one.op])
+                yield Case(first[1].start, one.end, [first[1].op, one.op], text, key=group.name, name="epoch-reused")
         for kind, number in (("SyncStateSet", epoch), *([("master", master_epoch)] if _is(one, "elect") else [])):
             if one.made:
                 maker = makers.setdefault((kind, number), one)
@@ -164,7 +154,7 @@ def _reused(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
                         f"epoch {number} of the {kind} was given to two changes: {maker.call.invoke.f} "
                         f"{_at(maker.call)}, {one.call.invoke.f} {_at(one.call)}"
                     )
-                    yield Case("epoch-reused", group.name, text, maker.start, one.end, [maker.op, one.op])
+                    yield Case(maker.start, one.end, [maker.op, one.op], text, key=group.name, name="epoch-reused")
 
 
 def _old(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
@@ -197,7 +187,7 @@ def _old(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
                 f"{one.call.invoke.f} {_at(one.call)}: the version {what} {_of(base)}; it had been "
                 f"{_of(newest.version)} before ({newest.call.invoke.f} {_at(newest.call)})"
             )
-            yield Case(name, group.name, text, newest.start, one.end, [newest.op, one.op])
+            yield Case(newest.start, one.end, [newest.op, one.op], text, key=group.name, name=name)
 
 
 def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
@@ -227,14 +217,14 @@ def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
         if not kept and not any(w == in_sync and start < one.end for w, start in wanted.get(epoch, [])):
             told_of.add(epoch)
             text = f"{_at(one.call)} the SyncStateSet was {in_sync} with epoch {epoch}; no client had requested it"
-            yield Case("unasked-metadata", group.name, text, one.start, one.end, [one.op])
+            yield Case(one.start, one.end, [one.op], text, key=group.name, name="unasked-metadata")
     for maker in some:
         if not maker.made:
             continue
         early = next((s for s in some if s.end < maker.start and _covers(s.version, maker.version)), None)
         if early is not None and not early.made:
             text = f"{_at(early.call)} the version was {_of(early.version)}; {_at(maker.call)} a change made it"
-            yield Case("unasked-metadata", group.name, text, early.start, maker.end, [early.op, maker.op])
+            yield Case(early.start, maker.end, [early.op, maker.op], text, key=group.name, name="unasked-metadata")
 
 
 def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
@@ -246,14 +236,14 @@ def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
         first = owners.setdefault(number, call)
         if first is not call:
             text = f"id {number} was given {_at(first)} and {_at(call)}"
-            yield Case("id-given-twice", group.name, text, first.start, ended(call), _both(first, call))
+            yield Case(first.start, ended(call), _both(first, call), text, key=group.name, name="id-given-twice")
     lists = sorted((c for c in group.answers if gone is None or ended(c) < gone), key=lambda c: c.start)
     for number, owner in owners.items():
         after = [c for c in lists if c.start > ended(owner)]
         for call in after:
             if call.invoke.f == "next" and told(call) <= number:
                 text = f"{_at(call)} the next id was {told(call)}; {number} had been given {_at(owner)}"
-                yield Case("id-given-twice", group.name, text, owner.start, ended(call), _both(owner, call))
+                yield Case(owner.start, ended(call), _both(owner, call), text, key=group.name, name="id-given-twice")
                 break
         views = [c for c in after if c.invoke.f == "view"]
         missing = [c for c in views if not _lists(c, number)]
@@ -263,7 +253,7 @@ def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
         if missing:
             name = "lost-metadata" if missing[-1] is views[-1] else "stale-metadata"
             text = f"id {number} was given {_at(owner)}, and {_at(missing[0])} no replica had it"
-            yield Case(name, group.name, text, owner.start, ended(missing[0]), _both(owner, missing[0]))
+            yield Case(owner.start, ended(missing[0]), _both(owner, missing[0]), text, key=group.name, name=name)
         clean = next((c for c in mine if c.outcome == OK), None)
         # An application that is still under way may bring it back.
         others = [c for c in group.of("apply") if c is not owner and asked(c).get("id", number) == number]
@@ -272,7 +262,7 @@ def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
             if again is not None:
                 name = "lost-metadata" if _lists(views[-1], number) else "stale-metadata"
                 text = f"id {number} was forgotten {_at(clean)}, and {_at(again)} it was there again"
-                yield Case(name, group.name, text, clean.start, ended(again), _both(clean, again))
+                yield Case(clean.start, ended(again), _both(clean, again), text, key=group.name, name=name)
 
 
 def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
@@ -290,7 +280,7 @@ def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
             written = next((w for w in mine if asked(w)["address"] == address), None)
             if written is None or written.start > ended(view):
                 text = f"{_at(view)} id {text_id} was at {address}, which no broker had registered"
-                yield Case("unasked-metadata", group.name, text, view.start, ended(view), [view.invoke.index])
+                yield Case(view.start, ended(view), [view.invoke.index], text, key=group.name, name="unasked-metadata")
                 continue
             over = written.end if written.outcome == OK else None
             newer = [
@@ -304,7 +294,7 @@ def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
                     f"{_at(newer[-1])}"
                 )
                 name = "stale-metadata" if good else "lost-metadata"
-                yield Case(name, group.name, text, newer[-1].start, ended(view), _both(newer[-1], view))
+                yield Case(newer[-1].start, ended(view), _both(newer[-1], view), text, key=group.name, name=name)
 
 
 def _returned(group: GroupHistory, surely: int | None) -> Iterator[Case]:
@@ -318,7 +308,7 @@ def _returned(group: GroupHistory, surely: int | None) -> Iterator[Case]:
         text = (
             f"the group was forgotten at {clock(surely)}, and {_at(there[0])} it was there ({_short(told(there[0]))})"
         )
-        yield Case(name, group.name, text, surely, ended(there[0]), [there[0].invoke.index])
+        yield Case(surely, ended(there[0]), [there[0].invoke.index], text, key=group.name, name=name)
 
 
 def _differing(group: GroupHistory) -> Iterator[Case]:
@@ -331,7 +321,7 @@ def _differing(group: GroupHistory) -> Iterator[Case]:
         for one, other in pairwise(some):
             if _same_version(one, other) and told(one) != told(other):
                 text = f"{_at(one)} {f} was {_short(told(one))}, {_at(other)} {_short(told(other))}"
-                yield Case("controllers-differ", group.name, text, one.start, ended(other), _both(one, other))
+                yield Case(one.start, ended(other), _both(one, other), text, key=group.name, name="controllers-differ")
                 break
 
 
@@ -395,19 +385,11 @@ def _anomalies(cases: Sequence[Case]) -> Iterator[Anomaly]:
 
 def _named(name: str, cases: Sequence[Case]) -> Iterator[Anomaly]:
     mine = [case for case in cases if case.name == name]
-    groups = list(dict.fromkeys(case.group for case in mine))
+    groups = list(dict.fromkeys(case.key for case in mine))
     for group in groups[:_LISTED]:
-        some = [case for case in mine if case.group == group]
-        first = some[0]
+        some = [case for case in mine if case.key == group]
         more = f" ({len(groups)} groups)" if len(groups) > 1 else ""
-        yield Anomaly(
-            name,
-            f"group {group}: {first.text} ({many(len(some), 'case')}){more}",
-            group,
-            sorted({op for case in some[:5] for op in case.ops}),
-            (first.start, first.end),
-            {"cases": [case.text for case in some[:_LISTED]], "groups": len(groups)},
-        )
+        yield from by_reason(name, some, f"group {group}", {"groups": len(groups)}, more)
 
 
 def _mute(run: RunRecord) -> Iterator[Anomaly]:

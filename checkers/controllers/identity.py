@@ -24,27 +24,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from checkers.base.legality import settled
+from checkers.base.cases import Case, by_reason
+from checkers.base.legality import conclude
 from checkers.controllers.trials import DELETES, Group, Look, read_groups, value_of
 from results.fault_intervals import fault_intervals
 from results.figures import SECOND, clock, many
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
-
-_LISTED: Final = 20
-
-
-class _Case(NamedTuple):
-    name: str
-    text: str
-    start: int
-    end: int
-    ops: Sequence[int]
-    legal: str | None = None
-    limit: int | None = None
 
 
 class BrokerIdentity:
@@ -62,7 +51,7 @@ class BrokerIdentity:
         groups = read_groups(run)
         strikes = fault_intervals(run.history)
         found: list[Anomaly] = []
-        rows: dict[str, list[tuple[Group, list[_Case]]]] = {}
+        rows: dict[str, list[tuple[Group, list[Case]]]] = {}
         for group in groups.values():
             cases = [_legal(group, case) for case in self._cases(group)]
             cases = [c for c in cases if c.limit is None or not any(s.covers(c.start, c.end) for s in strikes)]
@@ -84,9 +73,9 @@ class BrokerIdentity:
             why = whys.get(first, "there was no time for it")
             unknown = f"{sum(tried.values())} of {len(self.wanted)} trials were completed; {first}: {why}"
         reason = f"{many(sum(tried.values()), 'trial')} of {many(len(tried), 'row')}"
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
-    def _cases(self, group: Group) -> Iterator[_Case]:
+    def _cases(self, group: Group) -> Iterator[Case]:
         yield from _changed(group)
         yield from _given_twice(group)
         yield from self._late(group)
@@ -94,7 +83,7 @@ class BrokerIdentity:
         yield from _misplaced(group)
         yield from _forgotten(group)
 
-    def _late(self, group: Group) -> Iterator[_Case]:
+    def _late(self, group: Group) -> Iterator[Case]:
         """I3: yields each broker that did not run although looks observed it for long enough."""
         for life in group.lives:
             if life.runs is not None or not life.looks:
@@ -110,10 +99,10 @@ class BrokerIdentity:
                 f"member {life.member} was started at {clock(life.start)}, and at {clock(last.end)} it was still "
                 f"{last.state}, with {_files(last)}{ended}"
             )
-            yield _Case(name, text, life.since, last.end, [life.op, last.op], limit=self.limit)
+            yield Case(life.since, last.end, [life.op, last.op], text, name=name, limit=self.limit)
 
 
-def _changed(group: Group) -> Iterator[_Case]:
+def _changed(group: Group) -> Iterator[Case]:
     """I1."""
     before: dict[int, Look] = {}
     for look in group.looks:
@@ -123,10 +112,10 @@ def _changed(group: Group) -> Iterator[_Case]:
             continue
         if not group.did("clone", *DELETES, member=look.member, after=old.start, before=look.end):
             text = f"member {look.member} had id {old.identity}, and then {look.identity or 'none'}"
-            yield _Case("identity-changed", text, old.start, look.end, [old.op, look.op])
+            yield Case(old.start, look.end, [old.op, look.op], text, name="identity-changed")
 
 
-def _given_twice(group: Group) -> Iterator[_Case]:
+def _given_twice(group: Group) -> Iterator[Case]:
     """I2 and I8: the id of another member, or of a member whose files are gone."""
     for number, first in group.first_seen.items():
         deleted = group.did(*DELETES, member=first.member, after=first.start)
@@ -142,17 +131,17 @@ def _given_twice(group: Group) -> Iterator[_Case]:
                 "" if held else " when its files were gone"
             )
             name = "identity-shared" if held else "reused-id"
-            yield _Case(name, text, first.start, look.end, [first.op, look.op], legal)
+            yield Case(first.start, look.end, [first.op, look.op], text, name=name, legal=legal)
             break
     for call in group.answers:
         ids = group.written(call.start)
         if call.invoke.f == "next" and ids and value_of(call) <= max(ids):
             text = f"{_asked(call)} the next id was {value_of(call)}, and a broker had {max(ids)} already"
-            yield _Case("reused-id", text, call.start, call.end or call.start, [call.invoke.index])
+            yield Case(call.start, call.end or call.start, [call.invoke.index], text, name="reused-id")
             break
 
 
-def _burnt(group: Group) -> Iterator[_Case]:
+def _burnt(group: Group) -> Iterator[Case]:
     """I4 and I6, when all members have got their ids."""
     for call in group.answers:
         if not group.settled(call.start):
@@ -162,21 +151,21 @@ def _burnt(group: Group) -> Iterator[_Case]:
         if call.invoke.f == "next" and value_of(call) > 1 + len(ids):
             text = f"{_asked(call)} the next id was {value_of(call)}; brokers had got {_ids(ids)}"
             legal = group.permitted("burnt-id", call.start) if value_of(call) - 1 - len(ids) <= spare else None
-            yield _Case("burnt-id", text, *at, legal)
+            yield Case(*at, text, name="burnt-id", legal=legal)
         elif call.invoke.f == "view" and value_of(call) is not None:
             ghosts = {int(number) for number in value_of(call)["replicas"]} - ids
             if ghosts:
                 where = ", ".join(f"{n} at {value_of(call)['replicas'][str(n)]}" for n in sorted(ghosts))
                 text = f"{_asked(call)} there were the replicas {where}; brokers had got {_ids(ids)}"
                 legal = group.permitted("ghost-replica", call.start) if len(ghosts) <= spare else None
-                yield _Case("ghost-replica", text, *at, legal)
+                yield Case(*at, text, name="ghost-replica", legal=legal)
             strangers = set(value_of(call)["in_sync"]) - ids
             if strangers:
                 text = f"{_asked(call)} the SyncStateSet had {_ids(strangers)}; brokers had got {_ids(ids)}"
-                yield _Case("stranger-in-sync", text, *at)
+                yield Case(*at, text, name="stranger-in-sync")
 
 
-def _misplaced(group: Group) -> Iterator[_Case]:
+def _misplaced(group: Group) -> Iterator[Case]:
     """I5, and registrations that are not listed (I7)."""
     for call in group.answers:
         if call.invoke.f != "view":
@@ -194,14 +183,14 @@ def _misplaced(group: Group) -> Iterator[_Case]:
                 if group.did("clean", after=0, before=call.end) and look.identity in _cleaned(group, call):
                     continue
                 text = f"{_asked(call)} no replica had id {look.identity}, with which member {member} had registered"
-                yield _Case("forgotten-registration", text, *at)
+                yield Case(*at, text, name="forgotten-registration")
             elif listed != is_at:
                 legal = group.permitted("stale-address", call.start) if group.shared(look.identity) else None
                 text = f"{_asked(call)} id {look.identity} was at {listed}; member {member} with this id is at {is_at}"
-                yield _Case("stale-address", text, *at, legal)
+                yield Case(*at, text, name="stale-address", legal=legal)
 
 
-def _forgotten(group: Group) -> Iterator[_Case]:
+def _forgotten(group: Group) -> Iterator[Case]:
     """I7: yields each fact of an answer that a later answer lacks, or contradicts."""
     known: dict[str, tuple[str, Call]] = {}
     highest: Call | None = None
@@ -210,7 +199,9 @@ def _forgotten(group: Group) -> Iterator[_Case]:
         if call.invoke.f == "next":
             if highest is not None and value_of(call) < value_of(highest):
                 text = f"{_asked(highest)} the next id was {value_of(highest)}; {_asked(call)} {value_of(call)}"
-                yield _Case("controllers-disagree", text, highest.start, end, [highest.invoke.index, call.invoke.index])
+                yield Case(
+                    highest.start, end, [highest.invoke.index, call.invoke.index], text, name="controllers-disagree"
+                )
             if highest is None or value_of(call) > value_of(highest):
                 highest = call
             continue
@@ -221,10 +212,10 @@ def _forgotten(group: Group) -> Iterator[_Case]:
                 del known[number]
                 if int(number) not in _cleaned(group, call):
                     text = f"{_asked(told)} there was a replica {number}; {_asked(call)} it is missing"
-                    yield _Case("forgotten-registration", text, *at)
+                    yield Case(*at, text, name="forgotten-registration")
             elif replicas[number] not in (address, *(group.address(member, end) for member in group.members)):
                 text = f"{_asked(told)} id {number} was at {address}; {_asked(call)} at {replicas[number]}"
-                yield _Case("controllers-disagree", text, *at)
+                yield Case(*at, text, name="controllers-disagree")
         known |= {number: (address, call) for number, address in replicas.items()}
 
 
@@ -246,13 +237,13 @@ def _files(look: Look) -> str:
     return " and ".join(told) or "no file"
 
 
-def _legal(group: Group, case: _Case) -> _Case:
+def _legal(group: Group, case: Case) -> Case:
     """A broker that does not run may be one whose files were deleted."""
     permitted = group.permitted(case.name, case.end) if case.limit is not None else None
     return case if case.legal is not None or permitted is None else case._replace(legal=permitted)
 
 
-def _anomalies(group: Group, cases: Sequence[_Case]) -> Iterator[Anomaly]:
+def _anomalies(group: Group, cases: Sequence[Case]) -> Iterator[Anomaly]:
     """One for each name, and whether it is permitted."""
     yield from _named("identity-changed", group, cases)
     yield from _named("identity-shared", group, cases)
@@ -267,26 +258,12 @@ def _anomalies(group: Group, cases: Sequence[_Case]) -> Iterator[Anomaly]:
     yield from _named("reused-id", group, cases)
 
 
-def _named(name: str, group: Group, cases: Sequence[_Case]) -> Iterator[Anomaly]:
-    by_reason: dict[str | None, list[_Case]] = {}
-    for case in cases:
-        if case.name == name:
-            by_reason.setdefault(case.legal, []).append(case)
-    for legal, some in by_reason.items():
-        first = some[0]
-        yield Anomaly(
-            name,
-            f"row {group.row}: {first.text} ({many(len(some), 'case')})",
-            group.name,
-            sorted({i for case in some[:5] for i in case.ops}),
-            (first.start, first.end),
-            {"row": group.row, "cases": [case.text for case in some[:_LISTED]]},
-            legal=legal,
-            limit_s=None if first.limit is None else first.limit / SECOND,
-        )
+def _named(name: str, group: Group, cases: Sequence[Case]) -> Iterator[Anomaly]:
+    mine = [case._replace(key=group.name) for case in cases if case.name == name]
+    return by_reason(name, mine, f"row {group.row}", {"row": group.row})
 
 
-def _describe_row(some: Sequence[tuple[Group, Sequence[_Case]]]) -> str:
+def _describe_row(some: Sequence[tuple[Group, Sequence[Case]]]) -> str:
     """The number of trials in which all promises were kept, and the result of the last one."""
     told = [(group, cases) for group, cases in some if group.untried is None]
     if not told:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from checkers.base.evidence import nodes_at
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.op import SERVER_DIED, Op
@@ -76,7 +76,7 @@ class SyncState:
         if short:
             unknown = f"{', '.join(short)} not in sync at the end, but observed for less than {self.limit / SECOND:g} s"
         reason = f"{len(brokers)} brokers; none was out of the SyncStateSet for more than {worst:.1f} s without a fault"
-        return settled(self.name, run, left, stats, f"{len(brokers)} brokers" if left else reason, unknown)
+        return conclude(self.name, run, left, stats, f"{len(brokers)} brokers" if left else reason, unknown)
 
     def _tell(self, run: RunRecord, absence: _Absence) -> Anomaly:
         seconds = (absence.until - absence.since) / SECOND

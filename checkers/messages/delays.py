@@ -17,20 +17,20 @@ from the acknowledgement.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from checkers.base.legality import Part, divided, permission, settled
+from checkers.base.cases import Case, anomalies, of_parts
+from checkers.base.legality import Part, conclude, divided, permission
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.duties import Place, QueueReads, never_sent, unserved
+from checkers.messages.duties import Duty, Followed, QueueReads, follow, never_sent
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, quantile
 from results.history import Call
 from results.op import FAIL, OK
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import CheckResult
 
 EARLY_NS: Final = SECOND
 """RocketMQ's timers have a precision of one second (`timerPrecisionMs`)."""
@@ -42,8 +42,6 @@ _MS: Final = 1_000_000
 _START_NS: Final = 5 * SECOND
 """A master that is first seen so early was master before the run."""
 
-_LISTED: Final = 50
-_OPS: Final = 12
 _PROGRESS: Final = (
     "slaves copy the progress of delayed messages only periodically: a message that was delivered before a change of "
     "master may be delivered again (at least once)"
@@ -51,19 +49,16 @@ _PROGRESS: Final = (
 
 
 @dataclass
-class _Message:
-    """One delayed message. `owed`: acknowledged, and certainly not recalled. `seen`: the first read of each place where
-    it was; `stays`: it was in the final reads.
-    """
+class _Message(Followed):
+    """One delayed message. `owed`: acknowledged, and certainly not recalled. `earliest`, `latest`: when it is due."""
 
-    id: int
-    send: Call
-    earliest: int
-    latest: int
-    outcome: str
+    earliest: int = 0
+    latest: int = 0
     recalls: list[Call] = field(default_factory=list)
-    seen: dict[Place, Call] = field(default_factory=dict)
-    stays: bool = False
+
+    @property
+    def outcome(self) -> str:
+        return self.send.outcome
 
     @property
     def owed(self) -> bool:
@@ -74,20 +69,6 @@ class _Message:
         """The recall that was acknowledged in time."""
         in_time = (r for r in self.recalls if r.outcome == OK and (r.end or 0) + TOO_LATE_NS <= self.earliest)
         return next(in_time, None)
-
-    @property
-    def copies(self) -> list[tuple[Place, Call]]:
-        """Places in the order in which they were first seen."""
-        return sorted(self.seen.items(), key=lambda item: (item[1].end or 0, item[0]))
-
-
-class _Case(NamedTuple):
-    """One message that breaks a promise. `start`, `end` in ns; `ops`: the ops that prove it."""
-
-    message: _Message
-    start: int
-    end: int
-    ops: Sequence[int]
 
 
 class Delays:
@@ -113,26 +94,24 @@ class Delays:
         everyone = list(messages.values())
         lost, open_ = _lost(everyone, reads, service)
         again, later = _copies(everyone, reads, self.limit)
+        late = _late(everyone, reads, service)
+        recalled = divided(lossy, _recalled(everyone), lambda case: [case.start])
         found = [
+            *of_parts(scene, "delayed-lost", divided(lossy, lost, _lossy_times), _LOST, **_SHOWN),
+            *anomalies(scene, "delivered-early", _early(everyone), _EARLY, **_SHOWN),
             *(
                 anomaly
-                for part in divided(lossy, lost, _lossy_times)
-                for anomaly in _anomalies(scene, "delayed-lost", part.cases, _LOST, part.legal, part.details)
+                for group in dict.fromkeys(case.group for case in late)
+                for anomaly in anomalies(
+                    scene, "delivered-late", [c for c in late if c.group == group], _LATE, limit=self.limit, **_SHOWN
+                )
             ),
-            *_anomalies(scene, "delivered-early", _early(everyone), _EARLY),
-            *_late(scene, everyone, reads, service),
-            *(
-                anomaly
-                for part in divided(lossy, _recalled(everyone), lambda case: [case.start])
-                for anomaly in _anomalies(scene, "recalled-delivered", part.cases, _RECALLED, part.legal, part.details)
-            ),
-            *_anomalies(scene, "aborted-read", _refused(everyone), _REFUSED),
+            *of_parts(scene, "recalled-delivered", recalled, _RECALLED, **_SHOWN),
+            *anomalies(scene, "aborted-read", _refused(everyone), _REFUSED, **_SHOWN),
             *never_sent(strangers),
+            *of_parts(scene, "delivered-again", self._replayed(service, again), _AGAIN, **_SHOWN),
+            *of_parts(scene, "reappeared", self._replayed(service, later), _LATER, **_SHOWN),
         ]
-        for part in self._replayed(service, again):
-            found += _anomalies(scene, "delivered-again", part.cases, _AGAIN, part.legal, part.details)
-        for part in self._replayed(service, later):
-            found += _anomalies(scene, "reappeared", part.cases, _LATER, part.legal, part.details)
         after = sorted(
             ((min(c.end or 0 for c in m.seen.values()) - m.latest) / SECOND) for m in everyone if m.seen and m.owed
         )
@@ -147,9 +126,8 @@ class Delays:
         unknown = None
         if not stats["acknowledged"]:
             unknown = "no delayed message was acknowledged"
-        elif reads.final_since is None or reads.missing:
-            missing = reads.missing or ["no queue"]
-            unknown = f"it is not proven that all queues were read to their end: {', '.join(missing[:4])}"
+        elif reads.unproven is not None:
+            unknown = reads.unproven
         elif open_:
             why = (
                 "were not yet due for long enough"
@@ -158,9 +136,9 @@ class Delays:
             )
             unknown = f"{open_:,} undelivered messages {why} when the final reads began"
         reason = f"{stats['delivered']:,} of {stats['acknowledged']:,} acknowledged delayed messages delivered"
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
-    def _replayed(self, service: _Service, cases: Sequence[_Case]) -> list[Part[_Case]]:
+    def _replayed(self, service: _Service, cases: Sequence[Case]) -> list[Part[Case]]:
         """The cases that nothing explains, and those that an older progress explains."""
         ages = [service.replays(c.start, c.end, self.slack) for c in cases]
         wrong = [c for c, age in zip(cases, ages, strict=True) if age is None]
@@ -169,36 +147,27 @@ class Delays:
         return [Part(wrong), Part(legal, _PROGRESS, {"bound_s": self.slack / SECOND, "nearest_s": near})]
 
 
-class _Service:
-    """The times in which the servers owed a delivery."""
+class _Service(Duty):
+    """The times in which the servers owed a delivery, and the reasons for a second one."""
 
-    def __init__(self, run: RunRecord, scene: RunTimeline, messages: Iterable[_Message], limit: int) -> None:
-        self.limit = limit
-        self.intervals = scene.fault_intervals
+    def __init__(self, run: RunRecord, scene: RunTimeline, messages: Collection[_Message], limit: int) -> None:
+        super().__init__(run, scene, messages, limit)
         self._changes = [(i.start_ns, i.end_ns) for i in self.intervals]
         self._changes += [(r.since - limit, r.since) for r in scene.master_periods if r.since > _START_NS]
         escaped = (
             call.end or 0
             for m in messages
             for (queue, _), call in m.seen.items()
-            if group_of(queue) != group_of(str(m.send.invoke.key))
+            if group_of(queue) != group_of(m.queue)
         )
         self._changes += [(at - limit, at) for at in {t - t % SECOND for t in escaped}]
-        self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
-        self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
-        sends = [c for c in run.history.clients.calls if c.invoke.f == "delay" and c.completion is not None]
-        self._unserved, self.served = unserved(sends)
 
     def owed_since(self, due: int, until: int, group: str | None) -> int:
         """The time (ns) since which the message was owed without a break, as of `until`."""
-        if self._all_impaired(group, until):
+        if self.all_impaired(group, until):
             return until
-        breaks = (times[at - 1] for times in (self.edges, self._unserved) if (at := bisect_left(times, until)))
+        breaks = (times[at - 1] for times in (self.edges, self.unserved) if (at := bisect_left(times, until)))
         return max([due, *breaks])
-
-    def is_settled(self, due: int, by: int) -> bool:
-        """True if a message due at `due` must be there at `by`: after the last fault, if masters served again."""
-        return self.served and max([due, *self.edges[-1:], *self._unserved[-1:]]) + self.limit <= by
 
     def replays(self, first: int, again: int, slack: int) -> float | None:
         """The time, in seconds, from the first delivery to the fault, or change of master, that explains a second one:
@@ -212,16 +181,6 @@ class _Service:
         )
         return min(ages, default=None)
 
-    def _all_impaired(self, group: str | None, time: int) -> bool:
-        nodes = set(self.groups.get(group or "", ()))
-        hit = {
-            node
-            for i in self.intervals
-            if i.start_ns <= time and (i.end_ns is None or i.end_ns >= time)
-            for node in {*i.impairs, *i.nodes}
-        }
-        return bool(nodes) and nodes <= hit
-
 
 def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]], QueueReads]:
     """The messages by id; values that no client sent, each with the read that returned it; and the reads."""
@@ -232,58 +191,44 @@ def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]
         if f == "delay":
             wait = call.invoke.extra["wait_ms"] * _MS
             end = call.end if call.outcome == OK and call.end is not None else call.start
-            known = _Message(call.invoke.value, call, call.start + wait, end + wait, call.outcome)
-            messages[known.id] = known
+            known = call.invoke.value
+            messages[known] = _Message(known, call, earliest=call.start + wait, latest=end + wait)
         elif f == "recall":
             recalls.append(call)
         elif f in ("poll", "replica-read"):
             reads.append(call)
     for call in recalls:
         messages[call.invoke.value].recalls.append(call)
-    strangers = []
-    for call in reads:
-        if call.completion is None or call.completion.type != OK:
-            continue
-        for offset, identity in call.completion.value:
-            message = messages.get(identity)
-            if message is None:
-                strangers.append((identity, call))
-                continue
-            message.stays |= call.invoke.f == "replica-read"
-            place = (str(call.invoke.key), offset)
-            if place not in message.seen or (call.end or 0) < (message.seen[place].end or 0):
-                message.seen[place] = call
-    return messages, strangers, QueueReads(reads)
+    return messages, follow(reads, messages), QueueReads(reads)
 
 
-def _lost(everyone: Sequence[_Message], reads: QueueReads, service: _Service) -> tuple[list[_Case], int]:
+def _lost(everyone: Sequence[_Message], reads: QueueReads, service: _Service) -> tuple[list[Case], int]:
     """Messages that must appear and are in no queue at the end; and the number of those that may still appear."""
-    since = reads.final_since
-    if since is None or reads.missing:
+    since = reads.complete_since
+    if since is None:
         return [], 0
-    gone = [m for m in everyone if m.owed and not m.stays]
+    gone = [m for m in everyone if m.owed and not m.final]
     due = [m for m in gone if service.is_settled(m.latest, since)]
-    return [_Case(m, m.latest, since, _ops(m)) for m in due], len(gone) - len(due)
+    return [m.case(m.latest, since) for m in due], len(gone) - len(due)
 
 
-def _lossy_times(case: _Case) -> list[int]:
+def _lossy_times(case: Case) -> list[int]:
     """The times when brokers stored a message: at its acknowledgement, and again when it was due."""
-    m = case.message
+    m = case.about
     return [m.send.end or m.send.start, m.latest]
 
 
-def _early(everyone: Sequence[_Message]) -> list[_Case]:
+def _early(everyone: Sequence[_Message]) -> list[Case]:
     cases = []
     for m in everyone:
         for _, call in m.copies[:1]:
             if call.end is not None and call.end < m.earliest - EARLY_NS:
-                cases.append(_Case(m, call.end, m.earliest, _ops(m, call)))
+                cases.append(m.case(call.end, m.earliest, call))
     return cases
 
 
-def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: QueueReads, service: _Service) -> Iterator[Anomaly]:
-    """One anomaly of time for each group that acknowledged such messages; its window is that of the worst."""
-    by_group: dict[str | None, list[_Case]] = {}
+def _late(everyone: Sequence[_Message], reads: QueueReads, service: _Service) -> list[Case]:
+    cases = []
     for m in everyone:
         if not m.seen or not m.owed:
             continue
@@ -291,20 +236,16 @@ def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: QueueReads, s
         if None in bounds:
             continue
         until = min(b for b in bounds if b is not None)
-        group = group_of(str(m.send.invoke.key))
-        start = service.owed_since(m.latest, until, group)
+        start = service.owed_since(m.latest, until, group_of(m.queue))
         if until - start > service.limit:
-            by_group.setdefault(group, []).append(_Case(m, start, until, _ops(m, m.copies[0][1])))
-    for cases in by_group.values():
-        worst = max(cases, key=lambda c: c.end - c.start)
-        for told in _anomalies(scene, "delivered-late", [worst, *(c for c in cases if c is not worst)], _LATE):
-            yield replace(told, window=(worst.start, worst.end), limit_s=service.limit / SECOND)
+            cases.append(m.case(start, until, m.copies[0][1])._replace(limit=service.limit))
+    return cases
 
 
-def _copies(everyone: Sequence[_Message], reads: QueueReads, limit: int) -> tuple[list[_Case], list[_Case]]:
+def _copies(everyone: Sequence[_Message], reads: QueueReads, limit: int) -> tuple[list[Case], list[Case]]:
     """Messages with a second copy: soon after the first, and certainly more than the limit after it."""
-    again: list[_Case] = []
-    later: list[_Case] = []
+    again: list[Case] = []
+    later: list[Case] = []
     for m in everyone:
         if len(m.seen) < 2:
             continue
@@ -313,80 +254,53 @@ def _copies(everyone: Sequence[_Message], reads: QueueReads, limit: int) -> tupl
         absent = [(reads.absent_until(place, call.end or 0), call) for place, call in others]
         late = next((call for until, call in absent if until is not None and until > seen + limit), None)
         call = late or others[0][1]
-        (later if late else again).append(_Case(m, seen, call.end or 0, _ops(m, first, call)))
+        (later if late else again).append(m.case(seen, call.end or 0, first, call))
     return again, later
 
 
-def _recalled(everyone: Sequence[_Message]) -> list[_Case]:
+def _recalled(everyone: Sequence[_Message]) -> list[Case]:
     found = []
     for m in everyone:
         recall = m.recalled
         if recall is not None and m.seen:
             call = m.copies[0][1]
-            found.append(_Case(m, recall.end or 0, call.end or 0, _ops(m, recall, call)))
+            found.append(m.case(recall.end or 0, call.end or 0, recall, call))
     return found
 
 
-def _refused(everyone: Sequence[_Message]) -> list[_Case]:
+def _refused(everyone: Sequence[_Message]) -> list[Case]:
     first = ((m, m.copies[0][1]) for m in everyone if m.outcome == FAIL and m.seen)
-    return [_Case(m, m.send.start, call.end or 0, _ops(m, call)) for m, call in first]
+    return [m.case(m.send.start, call.end or 0, call) for m, call in first]
 
 
-_LOST: Final = "acknowledged and are in no queue of any replica at the end"
-_EARLY: Final = "returned by a read more than a second before they were due"
-_LATE: Final = "not readable at any node for longer than the limit after they were due"
-_RECALLED: Final = "recalled in time, with an acknowledgement, and delivered"
-_REFUSED: Final = "delivered although their send had certainly failed"
-_AGAIN: Final = "delivered more than once"
-_LATER: Final = "delivered again long after a reader had received them"
+_LOST: Final = "{n} delayed messages were acknowledged and are in no queue of any replica at the end"
+_EARLY: Final = "{n} delayed messages were returned by a read more than a second before they were due"
+_LATE: Final = "{n} delayed messages were not readable at any node for longer than the limit after they were due"
+_RECALLED: Final = "{n} delayed messages were recalled in time, with an acknowledgement, and delivered"
+_REFUSED: Final = "{n} delayed messages were delivered although their send had certainly failed"
+_AGAIN: Final = "{n} delayed messages were delivered more than once"
+_LATER: Final = "{n} delayed messages were delivered again long after a reader had received them"
 
 
-def _anomalies(
-    scene: RunTimeline,
-    name: str,
-    cases: Sequence[_Case],
-    what: str,
-    legal: str | None = None,
-    more: Mapping[str, Any] = MappingProxyType({}),
-) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is described in full. more: further details."""
-    if not cases:
-        return
-    first = cases[0]
-    m, queue = first.message, str(first.message.send.invoke.key)
+def _shown(case: Case) -> Case:
+    """The case with its texts."""
+    m: _Message = case.about
     node = (m.send.completion.extra if m.send.completion is not None else {}).get("node")
     places = ", ".join(f"{at}:{offset} at {clock(call.end or 0)}" for (at, offset), call in m.copies[:4])
-    took = (
-        f" for {(first.end - first.start) / SECOND:.1f} s from {clock(first.start)}" if name == "delivered-late" else ""
+    took = "" if case.limit is None else f" for {case.took / SECOND:.1f} s from {clock(case.start)}"
+    text = (
+        f"message {m.id}, sent to {node} ({m.queue}) at {clock(m.send.start)}, due at {clock(m.latest)}{took}; seen: "
+        f"{places or 'never'}"
     )
-    yield Anomaly(
-        name,
-        f"{len(cases):,} delayed messages were {what}: message {m.id}, sent to {node} ({queue}) at "
-        f"{clock(m.send.start)}, due at {clock(m.latest)}{took}; seen: {places or 'never'}."
-        f"{scene.describe(first.start, first.end, group_of(queue))}",
-        queue if len({c.message.send.invoke.key for c in cases}) == 1 else None,
-        sorted({i for c in cases[: _OPS // 2] for i in c.ops}),
-        (min(c.start for c in cases), max(c.end for c in cases)),
-        {
-            "count": len(cases),
-            "first": [_listed(c) for c in cases[:_LISTED]],
-            **more,
-            **scene.details(first.start, first.end, group_of(queue)),
-        },
-        legal=legal,
-    )
-
-
-def _listed(case: _Case) -> dict[str, Any]:
-    m = case.message
-    return {
+    listed = {
         "id": m.id,
         "by": m.send.invoke.extra.get("by"),
         "queue": m.send.invoke.key,
         "due": clock(m.latest),
         "seen": [[queue, offset, clock(call.end or 0)] for (queue, offset), call in m.copies],
     }
+    return case._replace(text=text, listed=listed)
 
 
-def _ops(message: _Message, *calls: Call) -> list[int]:
-    return sorted({message.send.invoke.index, *(call.invoke.index for call in calls)})
+_SHOWN: Final[Mapping[str, Any]] = {"whole": True, "tell": _shown}
+"""One anomaly stands for all cases of a kind, and its time is theirs."""

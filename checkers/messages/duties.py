@@ -6,12 +6,16 @@ it through another broker group (RIP-32's escape).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from checkers.base.cases import Case
+from checkers.base.timeline import RunTimeline, group_of
 from results.figures import SECOND, clock
 from results.history import Call
 from results.op import INFO, OK
+from results.record import RunRecord
 from results.verdict import Anomaly
 
 _ABSENT: Final = -1
@@ -22,6 +26,53 @@ _OPS: Final = 12
 
 Place = tuple[str, int]
 """Queue and offset."""
+
+
+@dataclass
+class Followed:
+    """A message that is followed by its id.
+
+    seen   the first read of each place where it was. final: the places where the final reads found it.
+    """
+
+    id: int
+    send: Call
+    seen: dict[Place, Call] = field(default_factory=dict)
+    final: set[Place] = field(default_factory=set)
+
+    @property
+    def copies(self) -> list[tuple[Place, Call]]:
+        """Places in the order in which they were first seen."""
+        return sorted(self.seen.items(), key=lambda item: (item[1].end or 0, item[0]))
+
+    @property
+    def queue(self) -> str:
+        """The queue that it was sent to."""
+        return str(self.send.invoke.key)
+
+    def case(self, start: int, end: int, *calls: Call) -> Case:
+        """A case of this message, which its send and these calls prove."""
+        ops = sorted({self.send.invoke.index, *(call.invoke.index for call in calls)})
+        return Case(start, end, ops, key=self.queue, group=group_of(self.queue), about=self)
+
+
+def follow(reads: Iterable[Call], messages: Mapping[Any, Followed]) -> list[tuple[Any, Call]]:
+    """Adds the places where reads found the messages. Returns the values that no client sent, each with its read."""
+    strangers = []
+    for call in reads:
+        if call.completion is None or call.completion.type != OK:
+            continue
+        for offset, identity in call.completion.value:
+            message = messages.get(identity)
+            if message is None:
+                strangers.append((identity, call))
+                continue
+            place = (str(call.invoke.key), offset)
+            if call.invoke.f == "replica-read":
+                message.final.add(place)
+            if place not in message.seen or (call.end or 0) < (message.seen[place].end or 0):
+                message.seen[place] = call
+    return strangers
 
 
 class QueueReads:
@@ -53,6 +104,19 @@ class QueueReads:
         """Final reads that did not reach the end of their queue, as `QUEUE at NODE`."""
         return [f"{queue} at {node}" for queue, node in sorted(self.asked - self.done)]
 
+    @property
+    def complete_since(self) -> int | None:
+        """The time (ns) at which the final reads began; None if there were none, or not all reached the end."""
+        return None if self.missing else self.final_since
+
+    @property
+    def unproven(self) -> str | None:
+        """The reason why a message in no queue proves nothing, or None."""
+        if self.complete_since is not None:
+            return None
+        missing = self.missing or ["no queue"]
+        return f"it is not proven that all queues were read to their end: {', '.join(missing[:4])}"
+
     def absent_until(self, place: Place, before: int) -> int | None:
         """The last time (ns) before another at which certainly no node could return a place; None: unknown."""
         queue, offset = place
@@ -65,6 +129,35 @@ class QueueReads:
                 return None
             bounds.append(starts[at - 1])
         return min(bounds, default=None)
+
+
+class Duty:
+    """The times in which the servers owed a delivery. limit: the longest delay (ns), also after a change."""
+
+    def __init__(self, run: RunRecord, scene: RunTimeline, messages: Iterable[Followed], limit: int) -> None:
+        self.limit = limit
+        self.intervals = scene.fault_intervals
+        self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
+        self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
+        self.unserved, self.served = unserved(message.send for message in messages)
+
+    def is_settled(self, due: int, by: int) -> bool:
+        """True if a message due at `due` must be there at `by`: after the last fault, if masters served again."""
+        return self.served and max([due, *self.edges[-1:], *self.unserved[-1:]]) + self.limit <= by
+
+    def impaired(self, time: int) -> set[str]:
+        """The nodes that a fault impairs at a time (ns)."""
+        return {
+            node
+            for i in self.intervals
+            if i.start_ns <= time and (i.end_ns is None or i.end_ns >= time)
+            for node in {*i.impairs, *i.nodes}
+        }
+
+    def all_impaired(self, group: str | None, time: int) -> bool:
+        """True if faults impair all nodes of a group at a time (ns)."""
+        nodes = set(self.groups.get(group or "", ()))
+        return bool(nodes) and nodes <= self.impaired(time)
 
 
 def unserved(sends: Iterable[Call]) -> tuple[list[int], bool]:

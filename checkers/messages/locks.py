@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from checkers.base.cases import Case, anomalies
 from checkers.base.impairment import FOREVER, certain_times, hears
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.ops import of_messages
 from results.fault_intervals import FaultInterval
@@ -39,9 +40,6 @@ LEASE_S: Final = 60.0
 _ATTEMPTS: Final = 3
 """Refusals that make an end of service."""
 
-_LISTED: Final = 50
-_OPS: Final = 12
-
 
 class Held(NamedTuple):
     """A client certainly held a queue from `start` to `end` (ns), by a grant of `node`."""
@@ -51,17 +49,6 @@ class Held(NamedTuple):
     start: int
     end: int
     grant: Call
-
-
-class _Case(NamedTuple):
-    """One violation of a kind, for the text. `nodes`: the brokers that granted."""
-
-    key: str
-    start: int
-    end: int
-    ops: Sequence[int]
-    text: str
-    nodes: Sequence[str] = ()
 
 
 @dataclass
@@ -98,15 +85,13 @@ class Locks:
         minority = _minority(queues, run.deployment.groups, strikes)
         stuck = self._stuck(queues, scene.fault_intervals)
         found = [
-            *_anomalies(scene, "locked-twice", same, "were held by two clients at one time, by grants of one broker"),
-            *_anomalies(
+            *_of_queues(scene, "locked-twice", same, "were held by two clients at one time, by grants of one broker"),
+            *_of_queues(
                 scene, "locked-by-two", others, "were held by two clients at one time, by grants of two brokers"
             ),
-            *_anomalies(scene, "minority-grant", minority, "were granted by a broker without a majority of its group"),
-            *_anomalies(
-                scene, "lock-stuck", stuck, "were granted to no client for longer than the limit", self.limit / SECOND
-            ),
-            *_anomalies(scene, "consumed-out-of-order", _disorder(queues), "were consumed out of order"),
+            *_of_queues(scene, "minority-grant", minority, "were granted by a broker without a majority of its group"),
+            *_of_queues(scene, "lock-stuck", stuck, "were granted to no client for longer than the limit"),
+            *_of_queues(scene, "consumed-out-of-order", _disorder(queues), "were consumed out of order"),
         ]
         granted = sum(len(each) for each in certain.values())
         changes = sum(a.client != b.client for each in certain.values() for a, b in pairwise(each))
@@ -122,15 +107,15 @@ class Locks:
         elif not changes:
             unknown = "no queue ever had a second holder"
         reason = f"{granted:,} grants of {len(queues):,} queues, {changes:,} changes of the holder"
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
-    def _stuck(self, queues: Mapping[str, _Queue], faults: Sequence[FaultInterval]) -> list[_Case]:
+    def _stuck(self, queues: Mapping[str, _Queue], faults: Sequence[FaultInterval]) -> list[Case]:
         """The longest time of each queue without a grant, if it is longer than the limit."""
         cases = []
         calm = _calm(faults)
         for key, queue in queues.items():
             starts = [call.start for call in queue.locks]
-            worst: _Case | None = None
+            worst: Case | None = None
             for start, end in self._waits(queue):
                 for left, right in calm:
                     begin, stop = max(start, left), min(end, right)
@@ -140,15 +125,13 @@ class Locks:
                         continue
                     granted = stop == end and end < FOREVER
                     since, until = refused[0].start, end if granted else refused[-1].end or refused[-1].start
-                    if until - since > self.limit and (worst is None or until - since > worst.end - worst.start):
-                        worst = _Case(
-                            key,
-                            since,
-                            until,
-                            [c.invoke.index for c in (*refused[:3], *refused[-3:])],
+                    if until - since > self.limit and (worst is None or until - since > worst.took):
+                        text = (
                             f"{key}: {len(refused)} locks by {_names(refused)} were refused by {_places(refused)} from "
-                            f"{clock(since)} to {clock(until)}",
+                            f"{clock(since)} to {clock(until)}"
                         )
+                        ops = [c.invoke.index for c in (*refused[:3], *refused[-3:])]
+                        worst = Case(since, until, ops, text, key=key, limit=self.limit)
             if worst is not None:
                 cases.append(worst)
         return cases
@@ -227,12 +210,10 @@ def _collect(history: History) -> dict[str, _Queue]:
     return {key: queue for key, queue in found.items() if queue.locks}
 
 
-def _overlaps(
-    certain: Mapping[str, Sequence[Held]], faults: Sequence[FaultInterval]
-) -> tuple[list[_Case], list[_Case]]:
+def _overlaps(certain: Mapping[str, Sequence[Held]], faults: Sequence[FaultInterval]) -> tuple[list[Case], list[Case]]:
     """Queues with two holders at one time: by one broker that was not struck; by two, or one that was struck."""
-    same: list[_Case] = []
-    others: list[_Case] = []
+    same: list[Case] = []
+    others: list[Case] = []
     for key, each in certain.items():
         latest: dict[str, Held] = {}
         for now in each:
@@ -244,7 +225,7 @@ def _overlaps(
                     f"by {now.node} at {clock(now.start)}"
                 )
                 ops = [before.grant.invoke.index, now.grant.invoke.index]
-                case = _Case(key, before.start, now.start, ops, text, sorted({before.node, now.node}))
+                case = Case(before.start, now.start, ops, text, key=key, about=sorted({before.node, now.node}))
                 struck = any(
                     now.node in {*i.nodes, *i.impairs} and i.covers(before.grant.start, now.start) for i in faults
                 )
@@ -258,7 +239,7 @@ def _minority(
     queues: Mapping[str, _Queue],
     groups: Mapping[str, Sequence[str]],
     strikes: Sequence[tuple[int, int, FaultInterval]],
-) -> list[_Case]:
+) -> list[Case]:
     cases = []
     for key, queue in queues.items():
         members = groups.get(group_of(key) or "", ())
@@ -273,11 +254,11 @@ def _minority(
                     f"{key}: to {client_of(call)} by {node} at {clock(call.end)}, which heard {len(with_it) - 1} of "
                     f"the {len(members) - 1} others"
                 )
-                cases.append(_Case(key, call.start, call.end, [call.invoke.index], text, [node]))
+                cases.append(Case(call.start, call.end, [call.invoke.index], text, key=key, about=[node]))
     return cases
 
 
-def _disorder(queues: Mapping[str, _Queue]) -> list[_Case]:
+def _disorder(queues: Mapping[str, _Queue]) -> list[Case]:
     """Messages that were consumed for the first time after a later one."""
     cases = []
     for key, queue in queues.items():
@@ -301,7 +282,7 @@ def _disorder(queues: Mapping[str, _Queue]) -> list[_Case]:
                     f"{client_of(by)} at {clock(by.end or 0)}"
                 )
                 ops = [by.invoke.index, call.invoke.index]
-                cases.append(_Case(key, by.end or 0, call.end or 0, ops, text))
+                cases.append(Case(by.end or 0, call.end or 0, ops, text, key=key))
     return cases
 
 
@@ -323,28 +304,8 @@ def _places(calls: Sequence[Call]) -> str:
     return ", ".join(sorted({node_of(c) for c in calls}))
 
 
-def _anomalies(
-    scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit_s: float | None = None
-) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first, or the longest, is described in full."""
-    if not cases:
-        return
-    first = max(cases, key=lambda c: c.end - c.start) if limit_s is not None else cases[0]
-    group = group_of(first.key)
-    keys = {c.key for c in cases}
-    nodes = sorted({node for c in cases for node in c.nodes})
-    yield Anomaly(
-        name,
-        f"{len(keys):,} queues {what} ({len(cases):,} cases): {first.text}."
-        f"{scene.describe(first.start, first.end, group)}",
-        first.key if len(keys) == 1 else None,
-        sorted({i for c in (first, *cases[: _OPS // 2]) for i in c.ops}),
-        (first.start, first.end),
-        {
-            "count": len(cases),
-            **({"granted_by": nodes} if nodes else {}),
-            "first": [c.text for c in cases[:_LISTED]],
-            **scene.details(first.start, first.end, group),
-        },
-        limit_s=limit_s,
-    )
+def _of_queues(scene: RunTimeline, name: str, cases: Sequence[Case], what: str) -> Iterator[Anomaly]:
+    """`anomalies` with the brokers that granted the locks, if the cases are about grants."""
+    nodes = sorted({node for case in cases for node in case.about or ()})
+    more = {"granted_by": nodes} if nodes else {}
+    return anomalies(scene, name, cases, f"{{queues}} queues {what} ({{n}} cases)", more=more)

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkers.base.cases import Case, anomalies
+from checkers.base.cases import Case, by_group
 from checkers.base.evidence import stamped_lines
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.listing import FOREVER, Listing, Period
 from checkers.messages.ops import of_messages
@@ -159,20 +159,18 @@ class Preonline:
         late, longest = self._late(groups, strikes, run.history)
         direct, tried = _unlisted(groups, listing, run.history)
         found = [
-            *anomalies(scene, "offset-overwritten", own, "an online master lacks offsets that it had acknowledged"),
-            *anomalies(scene, "offset-dropped", dropped, "an online master lacks offsets that its acting master took"),
-            *anomalies(
-                scene, "offset-not-copied", missing, "an acting master lacks offsets that are older than a copy"
-            ),
-            *anomalies(scene, "progress-regressed", _progress(groups, run.history), "an online master lacks progress"),
-            *anomalies(scene, "late-online", late, "a master that ran was not listed within the limit", self.limit),
-            *anomalies(
+            *by_group(scene, "offset-overwritten", own, "an online master lacks offsets that it had acknowledged"),
+            *by_group(scene, "offset-dropped", dropped, "an online master lacks offsets that its acting master took"),
+            *by_group(scene, "offset-not-copied", missing, "an acting master lacks offsets that are older than a copy"),
+            *by_group(scene, "progress-regressed", _progress(groups, run.history), "an online master lacks progress"),
+            *by_group(scene, "late-online", late, "a master that ran was not listed within the limit", self.limit),
+            *by_group(
                 scene,
                 "early-online",
                 _early(groups, handed_over, listing),
                 "a master was online before all handed over",
             ),
-            *anomalies(scene, "served-unlisted", direct, "a master that was not listed acknowledged commits"),
+            *by_group(scene, "served-unlisted", direct, "a master that was not listed acknowledged commits"),
         ]
         returns = sum(max(0, len(group.online) - 1) for group in groups.values())
         stats: dict[str, Any] = {
@@ -189,7 +187,7 @@ class Preonline:
         elif not stats["commits"] or not queries:
             unknown = "no offset was committed and queried"
         reason = f"{len(queries):,} queries of committed offsets, {returns} returns of masters"
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
     def _offsets(
         self,
@@ -260,7 +258,7 @@ class Preonline:
                     text = f"{group.master} ran again at {clock(since)}" + (
                         f", and was listed at {clock(listed)}" if listed < FOREVER else ", and was not listed any more"
                     )
-                    cases.append(Case(group.name, since, until, [], text))
+                    cases.append(Case(since, until, [], text, group=group.name))
         return cases, longest
 
 
@@ -297,7 +295,7 @@ def _offset_case(group: _Group, query: Call, owed: tuple[int, Call], node: str, 
         f"had acknowledged {offset} at {clock(commit.end or 0)}"
     )
     ops = [commit.invoke.index, query.invoke.index]
-    return Case(group.name, commit.end or 0, query.end or 0, ops, text, query.invoke.key)
+    return Case(commit.end or 0, query.end or 0, ops, text, key=query.invoke.key, group=group.name)
 
 
 def _progress(groups: Mapping[str, _Group], history: History) -> list[Case]:
@@ -331,7 +329,7 @@ def _progress(groups: Mapping[str, _Group], history: History) -> list[Case]:
                         f"{clock(earlier.end or 0)}"
                     )
                     ops = [earlier.invoke.index, call.invoke.index]
-                    cases.append(Case(group.name, earlier.end or 0, call.end or 0, ops, text))
+                    cases.append(Case(earlier.end or 0, call.end or 0, ops, text, group=group.name))
     return cases
 
 
@@ -356,7 +354,7 @@ def _unlisted(groups: Mapping[str, _Group], listing: Listing, history: History) 
         tried += 1
         if call.outcome == OK:
             text = f"{node} acknowledged a commit to {call.invoke.key} at {clock(call.end)}"
-            cases.append(Case(group.name, call.start, call.end, [call.invoke.index], text, call.invoke.key))
+            cases.append(Case(call.start, call.end, [call.invoke.index], text, key=call.invoke.key, group=group.name))
     return cases, tried
 
 
@@ -391,6 +389,6 @@ def _early(
             listed = listing.listed(group.name, set(group.nodes) - {group.master}, at - NEAR_NS, at)
             if left := sorted(listed - taken):
                 text = f"{group.master} came online at {clock(at)} without the data of {', '.join(left)}"
-                cases.append(Case(group.name, at - NEAR_NS, at, [], text))
+                cases.append(Case(at - NEAR_NS, at, [], text, group=group.name))
             taken = set()
     return cases

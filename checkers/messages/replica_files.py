@@ -19,7 +19,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.messages.log.storage import FILE, open_summary
 from results.errors import HistoryError
 from results.figures import many
@@ -88,7 +88,7 @@ class ReplicaFiles:
         valid = f"{many(len(files), 'replica')}, {many(compared, 'entry', 'entries')} compared in pairs"
         valid += f"; could not be read: {problems[0]}" if problems else ""
         unknown = None if compared or len(files) < 2 else "no two replicas could be compared"
-        return settled(
+        return conclude(
             self.name,
             run,
             found[:_SHOWN],

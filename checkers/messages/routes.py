@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any, Final, NamedTuple
 
-from checkers.base.cases import Case, anomalies
+from checkers.base.cases import Case, by_group
 from checkers.base.evidence import stamped_lines
 from checkers.base.impairment import hears
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.listing import FOREVER, MASTER, Listing
 from checkers.messages.ops import of_messages
@@ -82,14 +82,14 @@ class Routes:
         disagree = [d for g, servers in said.items() for d in self._disagreements(g, groups[g], servers, faults)]
         gone, back = ([case for returned, case in disagree if returned == which] for which in (False, True))
         found = [
-            *anomalies(scene, "routes-disagree", gone, "name servers did not agree that a broker is gone", self.agree),
-            *anomalies(
+            *by_group(scene, "routes-disagree", gone, "name servers did not agree that a broker is gone", self.agree),
+            *by_group(
                 scene, "routes-disagree", back, "name servers did not agree that a broker is back", self.returned
             ),
-            *anomalies(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
-            *anomalies(scene, "acting-writable", writable, "a route let clients write to an acting master"),
-            *anomalies(scene, "reads-interrupted", gaps, "no read along the route was answered", self.read),
-            *anomalies(scene, "change-not-learned", unlearned, "slaves did not learn of a new smallest id"),
+            *by_group(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
+            *by_group(scene, "acting-writable", writable, "a route let clients write to an acting master"),
+            *by_group(scene, "reads-interrupted", gaps, "no read along the route was answered", self.read),
+            *by_group(scene, "change-not-learned", unlearned, "slaves did not learn of a new smallest id"),
         ]
         stats: dict[str, Any] = {
             "answers": listing.answers,
@@ -104,7 +104,7 @@ class Routes:
             None if said and stats["routes"] and stats["reads"] else "no route was requested, or no read followed one"
         )
         reason = f"{stats['answers']:,} answers of name servers, {stats['changes']} changes of the smallest id"
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
     def _disagreements(
         self,
@@ -137,7 +137,7 @@ class Routes:
                     f"group {group}: the name server of {a} listed {one.node} first, that of {b} {other.node}, from "
                     f"{clock(start)} to {clock(end)}"
                 )
-                yield returned, Case(group, start, end, [], text)
+                yield returned, Case(start, end, [], text, group=group)
 
     def _return(self, start: int, smaller: _Said, healed: Sequence[int]) -> int | None:
         """The time (ns) since which the broker with the smaller id may be coming back: `start`, if it was listed again
@@ -178,7 +178,7 @@ class Routes:
                     if end - start > self.read and (worst is None or end - start > worst.end - worst.start):
                         ops = [c.invoke.index for c in (*tried[:3], *tried[-3:])]
                         text = f"group {group}: {len(tried)} reads from {clock(start)} to {clock(end)} failed"
-                        worst = Case(group, start, end, ops, text)
+                        worst = Case(start, end, ops, text, group=group)
             if worst is not None:
                 cases.append(worst)
         return cases, longest
@@ -208,7 +208,7 @@ class Routes:
                             f"group {group}: {change.node} was listed first at {clock(change.start)}, and the log of "
                             f"{node} does not report it"
                         )
-                        cases.append(Case(group, change.start, change.start, [], text))
+                        cases.append(Case(change.start, change.start, [], text, group=group))
         return cases, lines
 
 
@@ -279,11 +279,13 @@ def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[Case
             f"group {group}: the name server of {server} listed {node} with id {number}; its route at {clock(call.end)}"
         )
         if first != node:
-            case = Case(group, call.start, call.end, [call.invoke.index], f"{what} had {first or 'no broker'} under 0")
+            case = Case(
+                call.start, call.end, [call.invoke.index], f"{what} had {first or 'no broker'} under 0", group=group
+            )
             wrong.append(case)
         elif number and (route["permission"] or 0) & _WRITE:
             case = Case(
-                group, call.start, call.end, [call.invoke.index], f"{what} had permission {route['permission']}"
+                call.start, call.end, [call.invoke.index], f"{what} had permission {route['permission']}", group=group
             )
             writable.append(case)
     return wrong, writable, judged

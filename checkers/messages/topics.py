@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.history import Call
@@ -71,7 +71,7 @@ class KnownTopics:
         reason = "" if gaps else "no broker forgot a topic while it ran"
         if asked and not lost:
             reason += f"{', and ' if reason else ''}no master had lost one at the end"
-        return settled(self.name, run, found, stats, reason)
+        return conclude(self.name, run, found, stats, reason)
 
 
 def _lost(run: RunRecord) -> Iterator[tuple[str, str, list[str], Op]]:

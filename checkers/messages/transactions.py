@@ -18,20 +18,20 @@ which then asks and delivers. All times are those of the machine that runs the c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from checkers.base.legality import divided, permission, settled
+from checkers.base.cases import Case, anomalies, of_parts
+from checkers.base.legality import Part, conclude, divided, permission
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.duties import Place, QueueReads, never_sent, unserved
+from checkers.messages.duties import Duty, Followed, QueueReads, follow, never_sent, unserved
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, quantile
 from results.history import Call
 from results.op import FAIL, INFO, OK
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import CheckResult
 
 _MS: Final = 1_000_000
 _START_NS: Final = 5 * SECOND
@@ -40,8 +40,6 @@ _START_NS: Final = 5 * SECOND
 _QUESTIONS: Final = 10
 """The number of questions about one half message that are judged: brokers give up after 15 (`transactionCheckMax`)."""
 
-_LISTED: Final = 50
-_OPS: Final = 12
 
 _BATCHED: Final = (
     "brokers store decisions in batches: they ask again about a transaction that was decided right before a fault, and "
@@ -50,17 +48,11 @@ _BATCHED: Final = (
 
 
 @dataclass
-class _Transaction:
-    """One transaction. `ends` and `checks` in order; `seen`: the first read of each place where the message was;
-    `final`: the places where the final reads found it.
-    """
+class _Transaction(Followed):
+    """One transaction. `send`: that of the half message. `ends` and `checks` in order."""
 
-    id: int
-    half: Call
     ends: list[Call] = field(default_factory=list)
     checks: list[Call] = field(default_factory=list)
-    seen: dict[Place, Call] = field(default_factory=dict)
-    final: set[Place] = field(default_factory=set)
 
     @property
     def commits(self) -> list[Call]:
@@ -70,20 +62,6 @@ class _Transaction:
     def ended(self, how: str) -> Call | None:
         """The first end of a kind that was acknowledged."""
         return next((e for e in self.ends if e.invoke.extra["as"] == how and e.outcome == OK), None)
-
-    @property
-    def copies(self) -> list[tuple[Place, Call]]:
-        """Places in the order in which they were first seen."""
-        return sorted(self.seen.items(), key=lambda item: (item[1].end or 0, item[0]))
-
-
-class _Case(NamedTuple):
-    """One transaction that breaks a promise. `start`, `end` in ns; `ops`: the ops that prove it."""
-
-    of: _Transaction
-    start: int
-    end: int
-    ops: Sequence[int]
 
 
 class Transactions:
@@ -110,28 +88,28 @@ class Transactions:
         scene = RunTimeline(run)
         duty = _Duty(run, scene, everyone, self.bound)
         open_, lost = _lost(everyone, reads, duty)
-        again = self._again(scene, everyone)
+        unasked = _never_asked(duty, everyone)
         found = [
+            *of_parts(scene, "committed-lost", divided(permission(run, "lost"), lost, _lossy_times), _LOST, **_SHOWN),
+            *anomalies(scene, "rolled-back-read", _rolled_back(everyone), _ROLLED_BACK, **_SHOWN),
+            *anomalies(scene, "uncommitted-read", _uncommitted(everyone), _UNCOMMITTED, **_SHOWN),
+            *anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED, **_SHOWN),
             *(
                 anomaly
-                for part in divided(permission(run, "lost"), lost, _lossy_times)
-                for anomaly in _anomalies(scene, "committed-lost", part.cases, _LOST, part.legal, part.details)
+                for group in dict.fromkeys(case.group for case in unasked)
+                for anomaly in anomalies(
+                    scene, "never-asked", [c for c in unasked if c.group == group], _ASKED, limit=self.bound, **_SHOWN
+                )
             ),
-            *_anomalies(scene, "rolled-back-read", _rolled_back(everyone), _ROLLED_BACK),
-            *_anomalies(scene, "uncommitted-read", _uncommitted(everyone), _UNCOMMITTED),
-            *_anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED),
-            *_never_asked(scene, duty, everyone),
-            *_anomalies(scene, "delivered-again", [case for case, legal in again if not legal], _AGAIN),
-            *_anomalies(scene, "delivered-again", [case for case, legal in again if legal], _AGAIN, legal=_BATCHED),
+            *of_parts(scene, "delivered-again", self._again(scene, everyone), _AGAIN, **_SHOWN),
             *never_sent(strangers),
         ]
         stats = _stats(everyone)
         unknown = None
         if not stats["acknowledged"]:
             unknown = "no half message was acknowledged"
-        elif reads.final_since is None or reads.missing:
-            what = reads.missing or ["no queue"]
-            unknown = f"it is not proven that all queues were read to their end: {', '.join(what[:4])}"
+        elif reads.unproven is not None:
+            unknown = reads.unproven
         elif open_:
             unknown = f"{open_:,} committed messages were not yet due for long enough when the final reads began"
         elif not stats["asked"]:
@@ -140,12 +118,13 @@ class Transactions:
             f"{stats['delivered']:,} of {stats['committed']:,} committed messages delivered, {stats['asked']:,} "
             "transactions asked about"
         )
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
-    def _again(self, scene: RunTimeline, everyone: Sequence[_Transaction]) -> list[tuple[_Case, bool]]:
-        """Transactions with more than one copy at the end; True with one if all of its copies are explained."""
+    def _again(self, scene: RunTimeline, everyone: Sequence[_Transaction]) -> list[Part[Case]]:
+        """Transactions with more than one copy at the end: those that nothing explains, and the others."""
         changes = _changes(scene, everyone, self.bound)
-        found = []
+        wrong: list[Case] = []
+        explained: list[Case] = []
         for t in everyone:
             if len(t.final) < 2:
                 continue
@@ -156,14 +135,14 @@ class Transactions:
             legal = len(t.final) <= min(len(commits), 1 + doubtful + len(faults))
             (_, first), *_ = copies = t.copies
             last = copies[-1][1]
-            ops = [*_ops(t, first, last), *(e.invoke.index for e in commits)]
-            found.append((_Case(t, first.end or 0, last.end or 0, ops), legal))
-        return found
+            case = t.case(first.end or 0, last.end or 0, first, last, *commits)
+            (explained if legal else wrong).append(case)
+        return [Part(wrong), Part(explained, _BATCHED)]
 
     def _is_late(self, t: _Transaction, end: Call) -> bool:
         """True if the broker may have asked once more before it could know of this end."""
         asked = [at for at in map(_asked_at, t.checks) if at <= end.start]
-        since, patience = (asked[-1], self.interval) if asked else (t.half.start, self.timeout)
+        since, patience = (asked[-1], self.interval) if asked else (t.send.start, self.timeout)
         return (end.end or end.start) + self.batch > since + patience
 
     def _forgets(self, change: _Change, end: Call) -> bool:
@@ -198,19 +177,15 @@ def _changes(scene: RunTimeline, everyone: Sequence[_Transaction], limit: int) -
     return found
 
 
-class _Duty:
+class _Duty(Duty):
     """The times in which the brokers owed a question, or a delivery."""
 
     def __init__(self, run: RunRecord, scene: RunTimeline, everyone: Sequence[_Transaction], bound: int) -> None:
-        self.bound = bound
-        self.intervals = scene.fault_intervals
-        self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
-        self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
+        super().__init__(run, scene, everyone, bound)
         self.stand_in = run.deployment.traits.stands_in
-        self._unserved, self.served = unserved([t.half for t in everyone])
         of: dict[str | None, list[Call]] = {}
         for t in everyone:
-            of.setdefault(group_of(str(t.half.invoke.key)), []).append(t.half)
+            of.setdefault(group_of(t.queue), []).append(t.send)
         self._refused = {group: self._refusals(halves) for group, halves in of.items()}
         self._last_ack = {
             group: max((half.end or 0 for half in halves if half.outcome == OK), default=0)
@@ -228,37 +203,21 @@ class _Duty:
         for time in times:
             while at < len(acks) and (acks[at].end or 0) <= time:
                 master, at = _node(acks[at]), at + 1
-            if not self.stand_in or master not in self._impaired(time):
+            if not self.stand_in or master not in self.impaired(time):
                 found.append(time)
         return found
-
-    def _impaired(self, time: int) -> set[str]:
-        return {
-            node
-            for i in self.intervals
-            if i.start_ns <= time and (i.end_ns is None or i.end_ns >= time)
-            for node in {*i.impairs, *i.nodes}
-        }
 
     def longest(self, start: int, end: int, group: str | None) -> tuple[int, int]:
         """The longest time between two moments in which a question was owed without a break."""
         refused = self._refused.get(group, [])
         if not self.served:
-            end = min(end, self._unserved[-1])  # no broker serves after this
+            end = min(end, self.unserved[-1])  # no broker serves after this
         elif refused and refused[-1] > self._last_ack.get(group, 0):
             end = min(end, refused[-1])
-        breaks = (t for times in (self.edges, self._unserved, refused) for t in times)
+        breaks = (t for times in (self.edges, self.unserved, refused) for t in times)
         points = sorted({start, end, *(t for t in breaks if start < t < end)})
-        spans = [(a, b) for a, b in pairwise(points) if b <= end and not self._all_impaired(group, (a + b) // 2)]
+        spans = [(a, b) for a, b in pairwise(points) if b <= end and not self.all_impaired(group, (a + b) // 2)]
         return max(spans, key=lambda span: span[1] - span[0], default=(start, start))
-
-    def is_settled(self, due: int, by: int) -> bool:
-        """True if a message due at `due` must be there at `by`: after the last fault, if masters served again."""
-        return self.served and max([due, *self.edges[-1:], *self._unserved[-1:]]) + self.bound <= by
-
-    def _all_impaired(self, group: str | None, time: int) -> bool:
-        nodes = set(self.groups.get(group or "", ()))
-        return bool(nodes) and nodes <= self._impaired(time)
 
 
 def _collect(run: RunRecord) -> tuple[list[_Transaction], list[tuple[Any, Call]], QueueReads]:
@@ -281,21 +240,7 @@ def _collect(run: RunRecord) -> tuple[list[_Transaction], list[tuple[Any, Call]]
     for t in found.values():
         t.ends.sort(key=lambda c: c.start)
         t.checks.sort(key=_asked_at)
-    strangers = []
-    for call in reads:
-        if call.completion is None or call.completion.type != OK:
-            continue
-        for offset, identity in call.completion.value:
-            transaction = found.get(identity)
-            if transaction is None:
-                strangers.append((identity, call))
-                continue
-            place = (str(call.invoke.key), offset)
-            if call.invoke.f == "replica-read":
-                transaction.final.add(place)
-            if place not in transaction.seen or (call.end or 0) < (transaction.seen[place].end or 0):
-                transaction.seen[place] = call
-    return list(found.values()), strangers, QueueReads(reads)
+    return list(found.values()), follow(reads, found), QueueReads(reads)
 
 
 def _asked_at(check: Call) -> int:
@@ -308,76 +253,71 @@ def _asked_at(check: Call) -> int:
 def _is_of_others(t: _Transaction, check: Call) -> bool:
     """True if another broker group asked than the one that accepted the half message."""
     asker = check.completion.extra.get("group") if check.completion is not None else None
-    return asker is not None and asker != group_of(str(t.half.invoke.key))
+    return asker is not None and asker != group_of(t.queue)
 
 
-def _lost(everyone: Sequence[_Transaction], reads: QueueReads, duty: _Duty) -> tuple[int, list[_Case]]:
+def _lost(everyone: Sequence[_Transaction], reads: QueueReads, duty: _Duty) -> tuple[int, list[Case]]:
     """The number of committed messages that may still appear, and those that must appear and are in no queue."""
-    since = reads.final_since
-    if since is None or reads.missing:
+    since = reads.complete_since
+    if since is None:
         return 0, []
     gone = [(t, end) for t in everyone if not t.final and (end := t.ended("commit")) is not None]
     due = [(t, end) for t, end in gone if duty.is_settled(end.end or 0, since)]
-    cases = [_Case(t, end.end or 0, since, [*_ops(t), end.invoke.index]) for t, end in due]
+    cases = [t.case(end.end or 0, since, end) for t, end in due]
     return len(gone) - len(due), cases
 
 
-def _lossy_times(case: _Case) -> list[int]:
+def _lossy_times(case: Case) -> list[int]:
     """The times when brokers stored a part of a transaction: its half message, and each end."""
-    return [call.end or call.start for call in (case.of.half, *case.of.ends)]
+    return [call.end or call.start for call in (case.about.send, *case.about.ends)]
 
 
-def _rolled_back(everyone: Sequence[_Transaction]) -> list[_Case]:
+def _rolled_back(everyone: Sequence[_Transaction]) -> list[Case]:
     found = []
     for t in everyone:
         end = t.ended("rollback")
         if end is not None and t.seen and not t.commits:
             read = t.copies[0][1]
-            found.append(_Case(t, end.start, read.end or 0, [*_ops(t, read), end.invoke.index]))
+            found.append(t.case(end.start, read.end or 0, read, end))
     return found
 
 
-def _uncommitted(everyone: Sequence[_Transaction]) -> list[_Case]:
+def _uncommitted(everyone: Sequence[_Transaction]) -> list[Case]:
     """Transactions that were read before the first commit was requested, or without any such request."""
     found = []
     for t in everyone:
-        if not t.seen or t.half.outcome == FAIL:
+        if not t.seen or t.send.outcome == FAIL:
             continue
         read = t.copies[0][1]
         commits = t.commits
         if t.ended("rollback") is not None and not commits:
             continue  # `rolled-back-read` reports it
         if not commits or (read.end or 0) < commits[0].start:
-            found.append(_Case(t, t.half.start, read.end or 0, _ops(t, read)))
+            found.append(t.case(t.send.start, read.end or 0, read))
     return found
 
 
-def _aborted(everyone: Sequence[_Transaction]) -> list[_Case]:
-    first = ((t, t.copies[0][1]) for t in everyone if t.half.outcome == FAIL and t.seen)
-    return [_Case(t, t.half.start, call.end or 0, _ops(t, call)) for t, call in first]
+def _aborted(everyone: Sequence[_Transaction]) -> list[Case]:
+    first = ((t, t.copies[0][1]) for t in everyone if t.send.outcome == FAIL and t.seen)
+    return [t.case(t.send.start, call.end or 0, call) for t, call in first]
 
 
-def _never_asked(scene: RunTimeline, duty: _Duty, everyone: Sequence[_Transaction]) -> Iterator[Anomaly]:
-    """One anomaly of time for each group that acknowledged such half messages; its window is that of the worst."""
-    by_group: dict[str | None, list[_Case]] = {}
+def _never_asked(duty: _Duty, everyone: Sequence[_Transaction]) -> list[Case]:
+    cases = []
     for t in everyone:
-        if t.half.outcome != OK:
+        if t.send.outcome != OK:
             continue
-        group = group_of(str(t.half.invoke.key))
-        spans = (duty.longest(start, end, group) for start, end in _open(t, duty.heard_until))
+        spans = (duty.longest(start, end, group_of(t.queue)) for start, end in _open(t, duty.heard_until))
         start, end = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
-        if end - start > duty.bound:
-            by_group.setdefault(group, []).append(_Case(t, start, end, _ops(t)))
-    for cases in by_group.values():
-        worst = max(cases, key=lambda c: c.end - c.start)
-        for told in _anomalies(scene, "never-asked", [worst, *(c for c in cases if c is not worst)], _ASKED):
-            yield replace(told, window=(worst.start, worst.end), limit_s=duty.bound / SECOND)
+        if end - start > duty.limit:
+            cases.append(t.case(start, end)._replace(limit=duty.limit))
+    return cases
 
 
 def _open(t: _Transaction, until: int) -> Iterator[tuple[int, int]]:
     """The times (ns) in which the broker had no decision and did not ask."""
     decided = min((e.start for e in t.ends if e.outcome != FAIL), default=until)
-    start = t.half.end or t.half.start
+    start = t.send.end or t.send.start
     for at in [at for at in map(_asked_at, t.checks) if at < decided][:_QUESTIONS]:
         yield start, at
         start = at
@@ -390,10 +330,10 @@ def _stats(everyone: Sequence[_Transaction]) -> dict[str, Any]:
         known = min((e.end for e in t.ends if e.outcome == OK and e.end is not None), default=None)
         return known is not None and any(_asked_at(check) > known for check in t.checks)
 
-    took = sorted((_asked_at(t.checks[0]) - (t.half.end or 0)) / SECOND for t in everyone if t.checks)
+    took = sorted((_asked_at(t.checks[0]) - (t.send.end or 0)) / SECOND for t in everyone if t.checks)
     return {
         "halves": len(everyone),
-        "acknowledged": sum(t.half.outcome == OK for t in everyone),
+        "acknowledged": sum(t.send.outcome == OK for t in everyone),
         "committed": sum(t.ended("commit") is not None for t in everyone),
         "rolled_back": sum(t.ended("rollback") is not None for t in everyone),
         "asked": sum(bool(t.checks) for t in everyone),
@@ -406,48 +346,28 @@ def _stats(everyone: Sequence[_Transaction]) -> dict[str, Any]:
     }
 
 
-_LOST: Final = "committed, with an acknowledgement, and are in no queue of any replica at the end"
-_ROLLED_BACK: Final = "rolled back, with an acknowledgement, and were read"
-_UNCOMMITTED: Final = "read although no client had requested their commit"
-_ABORTED: Final = "read although the send of their half message had certainly failed"
-_ASKED: Final = "left open, and no broker asked about them within the limit"
-_AGAIN: Final = "delivered more than once"
+_LOST: Final = "{n} transactions were committed, with an acknowledgement, and are in no queue of any replica at the end"
+_ROLLED_BACK: Final = "{n} transactions were rolled back, with an acknowledgement, and were read"
+_UNCOMMITTED: Final = "{n} transactions were read although no client had requested their commit"
+_ABORTED: Final = "{n} transactions were read although the send of their half message had certainly failed"
+_ASKED: Final = "{n} transactions were left open, and no broker asked about them within the limit"
+_AGAIN: Final = "{n} transactions were delivered more than once"
 
 
-def _anomalies(
-    scene: RunTimeline,
-    name: str,
-    cases: Sequence[_Case],
-    what: str,
-    legal: str | None = None,
-    more: Mapping[str, Any] = MappingProxyType({}),
-) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is described in full. more: further details."""
-    if not cases:
-        return
-    first = cases[0]
-    queue = str(first.of.half.invoke.key)
-    took = f" for {(first.end - first.start) / SECOND:.1f} s from {clock(first.start)}" if name == "never-asked" else ""
-    yield Anomaly(
-        name,
-        f"{len(cases):,} transactions were {what}: {_life(first.of)}{took}."
-        f"{scene.describe(first.start, first.end, group_of(queue))}",
-        queue if len({c.of.half.invoke.key for c in cases}) == 1 else None,
-        sorted({i for c in cases[: _OPS // 2] for i in c.ops}),
-        (min(c.start for c in cases), max(c.end for c in cases)),
-        {
-            "count": len(cases),
-            "first": [{"id": c.of.id, "queue": c.of.half.invoke.key, "life": _life(c.of)} for c in cases[:_LISTED]],
-            **more,
-            **scene.details(first.start, first.end, group_of(queue)),
-        },
-        legal=legal,
-    )
+def _shown(case: Case) -> Case:
+    """The case with its texts."""
+    life = _life(case.about)
+    took = "" if case.limit is None else f" for {case.took / SECOND:.1f} s from {clock(case.start)}"
+    return case._replace(text=life + took, listed={"id": case.about.id, "queue": case.about.queue, "life": life})
+
+
+_SHOWN: Final[Mapping[str, Any]] = {"whole": True, "tell": _shown}
+"""One anomaly stands for all cases of a kind, and its time is theirs."""
 
 
 def _life(t: _Transaction) -> str:
     """The events of a transaction, in order: `message 7 (t:a:0), half at n1 00:01.0, n4 asked 00:09.2, ...`."""
-    events = [(t.half.start, f"half at {_node(t.half)} {clock(t.half.start)}")]
+    events = [(t.send.start, f"half at {_node(t.send)} {clock(t.send.start)}")]
     events += [(_asked_at(c), f"{_node(c)} asked {clock(_asked_at(c))}") for c in t.checks]
     events += [
         (e.start, f"{e.invoke.extra['as']} at {_node(e)} {clock(e.end or e.start)} ({e.outcome})") for e in t.ends
@@ -455,12 +375,8 @@ def _life(t: _Transaction) -> str:
     seen = [f"seen at {queue}:{offset} {clock(call.end or 0)}" for (queue, offset), call in t.copies[:4]]
     told = [text for _, text in sorted(events, key=lambda event: event[0])]
     middle = told if len(told) <= 9 else [*told[:5], "...", *told[-3:]]
-    return f"message {t.id} ({t.half.invoke.key}), {', '.join([*middle, *(seen or ['never seen'])])}"
+    return f"message {t.id} ({t.send.invoke.key}), {', '.join([*middle, *(seen or ['never seen'])])}"
 
 
 def _node(call: Call) -> str:
     return str((call.completion.extra if call.completion is not None else {}).get("node", "nobody"))
-
-
-def _ops(t: _Transaction, *calls: Call) -> list[int]:
-    return sorted({t.half.invoke.index, *(call.invoke.index for call in calls)})

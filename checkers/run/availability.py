@@ -16,6 +16,7 @@ from typing import Any
 
 from checkers.base.evidence import nodes_at
 from checkers.base.impairment import ended_by_damage, majority_connected, sides
+from checkers.base.legality import conclude, summary_of
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
 from results.op import INVOKE, Op
@@ -101,15 +102,13 @@ class Availability:
             "failover_s": {f"{s.fault} {s.id}": _after(s.start_ns, acks) for s in found},
             "sides": self._sides(found, acknowledged),
         }
-        if outages:
-            anomalies = [self._tell(run, o) for o in outages]
-            return CheckResult(self.name, Verdict.INVALID, anomalies[-1].summary, anomalies, stats)
+        anomalies = [self._tell(run, o) for o in outages]
+        unknown = None
         if not acks:
-            return CheckResult(self.name, Verdict.UNKNOWN, "no operation was ever acknowledged", stats=stats)
-        if heals and acks[-1] < heals[-1]:
+            unknown = "no operation was ever acknowledged"
+        elif heals and acks[-1] < heals[-1]:
             seconds = (end - heals[-1]) / SECOND
-            reason = f"no operation acknowledged after the last heal, but only {seconds:.1f} s were observed"
-            return CheckResult(self.name, Verdict.UNKNOWN, reason, stats=stats)
+            unknown = f"no operation acknowledged after the last heal, but only {seconds:.1f} s were observed"
         slowest = max((r for r in recovery.values() if r is not None), default=None)
         # A silence may be longer than the limit and valid: the limit runs from the heal of the fault in it.
         reason = (
@@ -120,12 +119,13 @@ class Availability:
         long = [(a, b) for a, b in gaps if b - a >= self.limit]
         owed = max((right - left for a, b in long for _, left, right in self._owed(course, a, b)), default=0) / SECOND
         excuses: list[Excuse] = []
-        if long:
+        if long and not anomalies and unknown is None:
             why = "faults, or pauses of the clients, began again before the limit was over"
             excuses = [Excuse("silence-under-faults", len(long), why, self.limit / SECOND, owed)]
             reason = f" (service was owed for at most {owed:.1f} s of it without a break: {why}){reason}"
         reason = f"longest silence {longest:.1f} s{reason}"
-        return CheckResult(self.name, Verdict.VALID, reason, stats=stats, excuses=excuses)
+        invalid = summary_of(anomalies[-1:])
+        return conclude(self.name, run, anomalies, stats, reason, unknown, invalid=invalid, excuses=excuses)
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
         """The maximal stretches of the silence [a, b], as long as the limit, with a majority connected and clients that

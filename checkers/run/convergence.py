@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.base.evidence import nodes_at
+from checkers.base.legality import conclude, summary_of
 from results.figures import SECOND
 from results.history import Call
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult
 
 _SHOWN = 20
 
@@ -56,19 +57,15 @@ class Convergence:
                 held.pop(node, None)
         found = [_left_behind(run, node, *positions, self.limit) for node, positions in sorted(behind.items())]
         found += [a for key in sorted(requested) if (a := _differs(key, leader.get(key), replica.get(key, {})))]
-        if found:
-            return CheckResult(self.name, Verdict.INVALID, found[0].summary, found[:_SHOWN], stats)
+        unknown = None
         if not requested:
-            return CheckResult(self.name, Verdict.UNKNOWN, "no replica was read", stats=stats)
-        if silent:
-            return CheckResult(
-                self.name, Verdict.UNKNOWN, f"{', '.join(silent)} did not answer every read", stats=stats
-            )
-        if unread:
-            return CheckResult(self.name, Verdict.UNKNOWN, f"{len(unread)} keys had no quorum read", stats=stats)
-        return CheckResult(
-            self.name, Verdict.VALID, f"{len(requested)} keys identical on {len(self.nodes)} nodes", stats=stats
-        )
+            unknown = "no replica was read"
+        elif silent:
+            unknown = f"{', '.join(silent)} did not answer every read"
+        elif unread:
+            unknown = f"{len(unread)} keys had no quorum read"
+        reason = f"{len(requested)} keys identical on {len(self.nodes)} nodes"
+        return conclude(self.name, run, found[:_SHOWN], stats, reason, unknown, invalid=summary_of(found))
 
 
 def _behind(run: RunRecord, limit: int) -> dict[str, tuple[int, int]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from checkers.base.evidence import stamped_lines
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, many
 from results.record import RunRecord
@@ -83,7 +83,7 @@ class Applying:
             f"{many(reports, 'report')}; without a fault, what was committed was applied within {longest:.0f} s, and "
             f"no controller stood still behind the others for more than {late:.0f} s"
         )
-        return settled(self.name, run, anomalies, stats, many(reports, "report") if anomalies else reason)
+        return conclude(self.name, run, anomalies, stats, many(reports, "report") if anomalies else reason)
 
 
 def _logs(run: RunRecord) -> Iterator[tuple[str, Path]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from checkers.base.impairment import certain_times
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
@@ -39,7 +39,7 @@ class DeadDisks:
         found = [a for times in certain_times(run.history, strikes) if (a := _judge(run, *times)) is not None]
         count = sum(int(anomaly.details["count"]) for anomaly in found)
         stats = {"strikes": len(strikes), "acknowledged": count}
-        return settled(self.name, run, found, stats, f"{len(strikes)} strikes at disks")
+        return conclude(self.name, run, found, stats, f"{len(strikes)} strikes at disks")
 
 
 def _dead(strike: FaultInterval) -> list[str]:

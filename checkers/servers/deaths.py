@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.figures import SECOND
 from results.op import FAIL, Op
 from results.record import RunRecord
@@ -41,7 +41,7 @@ class ServersDied:
         for op in deaths:
             stats.setdefault(str(op.value.get("node")), []).append(str(op.value.get("server")))
         reason = f"{len(deaths)} ended" if deaths else "no server ended without a fault"
-        return settled(self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, reason)
+        return conclude(self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, reason)
 
 
 def _explains(done: Op, death: Op) -> bool:

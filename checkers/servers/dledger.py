@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkers.base.evidence import stamped_lines
+from checkers.base.legality import conclude
 from checkers.servers.dledger_push import install_loops
 from checkers.servers.terms import two_leaders
 from results.fault_intervals import fault_intervals
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult
 
 POSITIONS = re.compile(
     r"\[(?P<node>\w+)\]\[(?P<role>LEADER|FOLLOWER|CANDIDATE|UNKNOWN)\] term=(?P<term>-?\d+) "
@@ -68,17 +69,15 @@ class DledgerInvariants:
                         stats[name] += count
         anomalies = [*two_leaders(run, leaders), *anomalies]
         stats["elections"] = len(leaders)
-        if anomalies:
-            reason = f"{len(anomalies)} breaches, the first: {anomalies[0].summary}"
-            return CheckResult(self.name, Verdict.INVALID, reason, anomalies[:_SHOWN], stats)
-        if not run.observations and not stats["positions"]:
-            return CheckResult(self.name, Verdict.UNKNOWN, "neither observations nor logs of the nodes", stats=stats)
-        reason = f"{len(leaders)} terms, one leader each"
+        invalid = f"{len(anomalies)} breaches, the first: {anomalies[0].summary}" if anomalies else None
+        reason, unknown = f"{len(leaders)} terms, one leader each", None
         if self.snapshots:
             reason += f"; {stats['saved']} snapshots saved, {stats['installed']} installed on a follower"
             if not (stats["saved"] and stats["installed"]):
-                return CheckResult(self.name, Verdict.UNKNOWN, f"{reason}: too little of snapshot mode", stats=stats)
-        return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
+                unknown = f"{reason}: too little of snapshot mode"
+        if not run.observations and not stats["positions"]:
+            unknown = "neither observations nor logs of the nodes"
+        return conclude(self.name, run, anomalies[:_SHOWN], stats, reason, unknown, invalid=invalid)
 
 
 @dataclass

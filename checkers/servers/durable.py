@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
@@ -35,7 +35,7 @@ class DurableFiles:
         cuts = sum(_cuts(strike) for strike in strikes)
         found = [anomaly for strike in strikes for anomaly in _lost(strike)]
         files = ", ".join(run.deployment.traits.durable) or "no such file is known"
-        return settled(
+        return conclude(
             self.name,
             run,
             found,

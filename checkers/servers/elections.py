@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from checkers.base.evidence import stamped_lines
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.figures import SECOND
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
@@ -62,7 +62,7 @@ class Elections:
         stats = {"needless": {group: len(ones) for group, ones in sorted(refused.items())}}
         count = sum(stats["needless"].values())
         reason = f"{count} proposals of a needless election" if count else "no controller proposed a needless election"
-        return settled(self.name, run, found, stats, reason)
+        return conclude(self.name, run, found, stats, reason)
 
 
 def _refusals(run: RunRecord) -> Iterator[_Refused]:

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from checkers.base.evidence import stamped_lines
+from checkers.base.legality import conclude, summary_of
 from results.reading import log_lines
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -64,10 +65,8 @@ class ServerLogs:
                     lines[node] = lines.get(node, 0) + _read(run, path, found, harmless)
             anomalies += [_tell(node, what, f) for what, f in found.items()]
         stats = {"exceptions": dict(harmless.most_common(20)), "lines": lines}
-        if anomalies:
-            return CheckResult(self.name, Verdict.INVALID, anomalies[0].summary, anomalies, stats)
         reason = f"{harmless.total()} exceptions, none a defect" if harmless else "no exception"
-        return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
+        return conclude(self.name, run, anomalies, stats, reason, invalid=summary_of(anomalies))
 
 
 def _read(run: RunRecord, path: Path, found: dict[str, _Found], harmless: Counter[str]) -> int:

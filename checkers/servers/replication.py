@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from checkers.base.evidence import nodes_at
+from checkers.base.legality import conclude, summary_of
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.record import Observation, RunRecord
@@ -48,12 +49,8 @@ class Replication:
             longest[node] = max(longest.get(node, 0.0), round((stand.until - stand.since) / SECOND, 1))
         stats = {"longest_stand_s": longest}
         starved = [_tell(run, node, s, self.limit) for node, s in stands if s.until - s.since >= self.limit]
-        if starved:
-            return CheckResult(self.name, Verdict.INVALID, starved[0].summary, starved, stats)
-        worst = max(longest.values(), default=0.0)
-        return CheckResult(
-            self.name, Verdict.VALID, f"no follower's log stopped for more than {worst:.1f} s", stats=stats
-        )
+        reason = f"no follower's log stopped for more than {max(longest.values(), default=0.0):.1f} s"
+        return conclude(self.name, run, starved, stats, reason, invalid=summary_of(starved))
 
 
 def _stands(seen: Sequence[Observation], found: Sequence[FaultInterval]) -> Iterator[tuple[str, _Stand]]:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from checkers.base.legality import conclude
 from results.figures import SECOND
 from results.machine import BusyThread, MachineSample
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult
 
 RUNNABLE: Final = 0.9
 """The share of the time. Measurements come late, and a spin may pause now and then."""
@@ -55,9 +56,8 @@ class Spinning:
             )
             for node, thread, start, end in spells
         ]
-        if not anomalies:
-            return CheckResult(self.name, Verdict.VALID, "every thread of a server waits now and then")
-        return CheckResult(self.name, Verdict.INVALID, f"{len(anomalies)} threads of servers never wait", anomalies)
+        invalid = f"{len(anomalies)} threads of servers never wait"
+        return conclude(self.name, run, anomalies, {}, "every thread of a server waits now and then", invalid=invalid)
 
 
 def _spells(samples: Sequence[MachineSample]) -> Iterator[tuple[str, BusyThread, int, int]]:

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from checkers.base.evidence import stamped_lines
+from checkers.base.legality import conclude, summary_of
 from results.figures import clock, many
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult
 
 LINE: Final = re.compile(r"\[HASH\] (?P<how>from|loaded)=(?P<index>\d+)(?P<hashes>(?: [0-9a-f]{8})+)")
 _LISTED: Final = 20
@@ -62,14 +63,9 @@ class StateHashes:
                 if some is not right:
                     odd.setdefault(some[0].node, []).append((some[0], right[0]))
         anomalies = [_tell(node, cases) for node, cases in sorted(odd.items())]
-        if anomalies:
-            return CheckResult(self.name, Verdict.INVALID, anomalies[0].summary, anomalies, stats)
-        if not compared:
-            return CheckResult(
-                self.name, Verdict.UNKNOWN, "no two replicas logged a state after the same entry", (), stats
-            )
+        unknown = None if compared else "no two replicas logged a state after the same entry"
         reason = f"{compared:,} states compared, {loaded:,} of them loaded from snapshots"
-        return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
+        return conclude(self.name, run, anomalies, stats, reason, unknown, invalid=summary_of(anomalies))
 
 
 def _hashes(run: RunRecord) -> Iterator[Hash]:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from checkers.base.evidence import stamped_lines
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import clock, many
 from results.record import Observation, RunRecord
@@ -95,7 +95,7 @@ class Terms:
         counted["epochs"] = sum(name in seen.extra for seen in run.observations for name in _EPOCHS)
         found = [*_fallen(terms), *_twice(votes), *_epochs(run)]
         told = ", ".join(many(count, thing.removesuffix("s")) for thing, count in counted.items() if count)
-        return settled(self.name, run, found[:_SHOWN], counted, f"{told or 'nothing'} read")
+        return conclude(self.name, run, found[:_SHOWN], counted, f"{told or 'nothing'} read")
 
 
 def _facts(run: RunRecord) -> Iterator[_Term | _Vote]:

@@ -31,7 +31,7 @@ def test_replicas_with_the_same_states_are_silent_and_counted(tmp_path: Path) ->
         n2=["[HASH] from=0 00000001 00000002", "[HASH] loaded=2 00000003", "[HASH] from=3 00000004"],
         n3=["[START] listening"],
     )
-    assert (result.verdict, result.anomalies) == (Verdict.VALID, ())
+    assert (result.verdict, list(result.anomalies)) == (Verdict.VALID, [])
     assert result.stats == {"hashes": 8, "compared": 4, "loaded": 1}
 
 

@@ -43,21 +43,28 @@ class Module:
 
 def names_in(module: Module, others: Sequence[Module]) -> Iterator[str]:
     """Yields the first argument of every `Anomaly(...)`. For a function that passes a parameter on: that of its calls,
-    here and in the modules that import it.
+    here and in the modules that import it, and so on.
     """
-    for function in module.functions if module.calls.get("Anomaly") else ():
-        for call in (c for c in module.calls["Anomaly"] if function.lineno <= c.lineno <= (function.end_lineno or 0)):
-            first = call.args[0] if call.args else next(k.value for k in call.keywords if k.arg == "name")
+    for call in module.calls.get("Anomaly", ()):
+        first = call.args[0] if call.args else next(k.value for k in call.keywords if k.arg == "name")
+        yield from passed(first, call, module, others)
+
+
+def passed(argument: ast.expr, call: ast.Call, module: Module, others: Sequence[Module]) -> Iterator[str]:
+    """Yields the texts that may be the argument of a call."""
+    if isinstance(argument, ast.Name):
+        around = (f for f in module.functions if f.lineno <= call.lineno <= (f.end_lineno or 0))
+        for function in around:
             parameters = [a.arg for a in function.args.args if a.arg != "self"]
-            if isinstance(first, ast.Name) and first.id in parameters:
-                place = parameters.index(first.id)
+            if argument.id in parameters:
+                place = parameters.index(argument.id)
                 callers = [module, *(other for other in others if (module.name, function.name) in other.imported)]
-                passed = [c.args[place] for caller in callers for c in caller.calls.get(function.name, ())]
-                assert passed, f"{module.where}: no call of {function.name}"
-                for argument in passed:
-                    yield from constants(argument, module.where)
-            else:
-                yield from constants(first, module.where)
+                found = [(c, caller) for caller in callers for c in caller.calls.get(function.name, ())]
+                assert found, f"{module.where}: no call of {function.name}"
+                for one, caller in found:
+                    yield from passed(one.args[place], one, caller, others)
+                return
+    yield from constants(argument, module.where)
 
 
 def constants(node: ast.expr, where: str) -> Iterator[str]:
@@ -110,6 +117,8 @@ def test_names_are_found_however_they_are_passed() -> None:
     passing = Module("room/module.py", "def f(name):\n    return Anomaly(name, 's')\n")
     caller = Module("elsewhere.py", "from room.module import f\nf('from-afar')\n")
     assert set(names_in(passing, [passing, caller])) == {"from-afar"}
+    between = Module("between.py", "from room.module import f\ndef g(x, name):\n    f(name)\ng(1, 'twice')\n")
+    assert set(names_in(passing, [passing, caller, between])) == {"from-afar", "twice"}
     with pytest.raises(AssertionError, match=r"room/module\.py: no call of f"):
         list(names_in(passing, [passing]))
     with pytest.raises(AssertionError, match="here:2: name the anomaly"):

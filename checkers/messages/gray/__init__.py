@@ -7,13 +7,11 @@ that depend on a rebalance are judged by the number of rebalances, not by time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from checkers.base.legality import divided, permission, settled
-from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.gray.case import Case
+from checkers.base.cases import Case, anomalies, of_parts
+from checkers.base.legality import conclude, divided, permission
+from checkers.base.timeline import RunTimeline
 from checkers.messages.gray.facts import Facts
 from checkers.messages.gray.owners import doubles, owned_by_two, ownerless
 from checkers.messages.gray.receptions import (
@@ -32,9 +30,6 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
 __all__ = ["Gray"]
-
-_LISTED = 50
-_OPS = 12
 
 
 class Gray:
@@ -56,34 +51,29 @@ class Gray:
         facts, scene = Facts(run.history, self.lease), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
         both = list(doubles(facts))
-        again = list(received_again(facts, both, scene.fault_intervals, self.copied))
+        again = received_again(facts, both, scene.fault_intervals, self.copied)
+        unread = "{n} were received by no member"
         found = [
-            *_anomalies(scene, "wrong-colour", list(other_colour(facts, False)), "were received by the other colour"),
-            *_anomalies(
+            *_in_order(scene, "wrong-colour", other_colour(facts, False), "{n} were received by the other colour"),
+            *_in_order(scene, "never-received", never_received(facts, True), unread, limit=READ_NS),
+            *of_parts(
                 scene,
                 "never-received",
-                list(never_received(facts, True)),
-                "were received by no member",
-                limit_s=READ_NS / SECOND,
+                divided(permit, _sorted(never_received(facts, False)), lambda case: [case.start]),
+                unread,
+                whole=True,
             ),
-            *(
-                anomaly
-                for part in divided(permit, never_received(facts, False), lambda case: [case.start])
-                for anomaly in _anomalies(
-                    scene, "never-received", part.cases, "were received by no member", part.legal, more=part.details
-                )
-            ),
-            *_anomalies(scene, "never-received", list(not_again(facts)), "were sent back, and not received once more"),
-            *_anomalies(scene, "stranded", list(stranded(facts)), "had no reader after the last gray member left"),
-            *_anomalies(scene, "received-out-of-order", list(out_of_order(facts)), "were received after a later one"),
-            *_anomalies(scene, "received-again", again, "were received again without a reason"),
-            *_anomalies(scene, "owned-by-two", list(owned_by_two(both)), "times a queue had two owners"),
-            *_anomalies(scene, "ownerless", list(ownerless(facts)), "times a queue had no owner"),
-            *_anomalies(
+            *_in_order(scene, "never-received", not_again(facts), "{n} were sent back, and not received once more"),
+            *_in_order(scene, "stranded", stranded(facts), "{n} had no reader after the last gray member left"),
+            *_in_order(scene, "received-out-of-order", out_of_order(facts), "{n} were received after a later one"),
+            *_in_order(scene, "received-again", again, "{n} were received again without a reason"),
+            *_in_order(scene, "owned-by-two", owned_by_two(both), "{n} times a queue had two owners"),
+            *_in_order(scene, "ownerless", ownerless(facts), "{n} times a queue had no owner"),
+            *_in_order(
                 scene,
                 "recoloured",
-                list(other_colour(facts, True)),
-                "were received by the other colour after an expansion",
+                other_colour(facts, True),
+                "{n} were received by the other colour after an expansion",
             ),
         ]
         sent = {c: sum(s.colour == c for s in facts.sends.values()) for c in ("gray", "base")}
@@ -108,39 +98,14 @@ class Gray:
             f"{sum(got.values()):,} of {sum(sent.values()):,} messages received, {stats['again']:,} times again; "
             f"{len(flags)} switches, {stats['rebalances']:,} rebalances"
         )
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
 
-def _anomalies(
-    scene: RunTimeline,
-    name: str,
-    cases: Sequence[Case],
-    what: str,
-    legal: str | None = None,
-    limit_s: float | None = None,
-    more: Mapping[str, Any] = MappingProxyType({}),
+def _in_order(
+    scene: RunTimeline, name: str, cases: Iterable[Case], what: str, limit: int | None = None
 ) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is described in full. `legal`: why they are permitted. `limit_s`:
-    its limit, which counts only time with processors. `more`: further details.
-    """
-    if not cases:
-        return
-    first = min(cases, key=lambda case: case.start)
-    window = min(c.start for c in cases), max(c.end for c in cases)
-    keys = {case.key for case in cases}
-    group = group_of(first.key or "")
-    yield Anomaly(
-        name,
-        f"{len(cases):,} {what}: {first.text}.{scene.describe(first.start, first.end, group)}",
-        first.key if len(keys) == 1 else None,
-        sorted({i for case in (first, *cases[:5]) for i in case.ops})[:_OPS],
-        window,
-        {
-            "count": len(cases),
-            "first": [case.text for case in cases[:_LISTED]],
-            **more,
-            **scene.details(*window, group),
-        },
-        legal=legal,
-        limit_s=limit_s,
-    )
+    return anomalies(scene, name, _sorted(cases), what, limit=limit, whole=True)
+
+
+def _sorted(cases: Iterable[Case]) -> list[Case]:
+    return sorted(cases, key=lambda case: case.start)

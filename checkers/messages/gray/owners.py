@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import Final, NamedTuple
 
-from checkers.messages.gray.case import Case
+from checkers.base.cases import Case
 from checkers.messages.gray.facts import FOREVER, Facts, Session, Span
 from results.figures import clock
 
@@ -48,7 +48,9 @@ def doubles(facts: Facts) -> Iterator[Double]:
 def owned_by_two(found: Iterable[Double]) -> Iterator[Case]:
     """Yields a case for each time with two owners."""
     for key, one, other, start, end in found:
-        yield Case(key, start, end, (), f"{key}: {one.member} and {other.member} from {clock(start)} to {clock(end)}")
+        yield Case(
+            start, end, (), f"{key}: {one.member} and {other.member} from {clock(start)} to {clock(end)}", key=key
+        )
 
 
 def ownerless(facts: Facts) -> Iterator[Case]:
@@ -76,7 +78,7 @@ def ownerless(facts: Facts) -> Iterator[Case]:
                 continue
             if sure and all(s.rebalanced(start, end) >= ENOUGH for s in owed):
                 names = ", ".join(sorted(s.member for s in owed))
-                yield Case(key, start, end, (), f"{key}: from {clock(start)} to {clock(end)}, with {names} there")
+                yield Case(start, end, (), f"{key}: from {clock(start)} to {clock(end)}, with {names} there", key=key)
 
 
 def _gaps(spans: Sequence[Span], cut: int) -> Iterator[tuple[int, int]]:

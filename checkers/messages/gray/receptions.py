@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from checkers.messages.gray.case import Case
+from checkers.base.cases import Case
 from checkers.messages.gray.facts import FOREVER, GRAY, Facts, Reception, Send
 from checkers.messages.gray.owners import Double
 from results.fault_intervals import FaultInterval
@@ -45,7 +45,7 @@ def other_colour(facts: Facts, expanded: bool) -> Iterator[Case]:
                 f"{clock(turned)}, at {clock(reception.end)}"
             )
             ops = [send.call.invoke.index, reception.call.invoke.index]
-            yield Case(reception.key, send.call.start, reception.end, ops, text)
+            yield Case(send.call.start, reception.end, ops, text, key=reception.key)
 
 
 def stranded(facts: Facts) -> Iterator[Case]:
@@ -64,7 +64,7 @@ def stranded(facts: Facts) -> Iterator[Case]:
                     f"message {send.id} of {send.key}, acknowledged at {clock(send.acked)}, was unread until "
                     f"{clock(until)}; no member was gray since {clock(off)}"
                 )
-                yield Case(send.key, off, until, [flag, send.call.invoke.index], text)
+                yield Case(off, until, [flag, send.call.invoke.index], text, key=send.key)
 
 
 def never_received(facts: Facts, there: bool) -> Iterator[Case]:
@@ -83,7 +83,7 @@ def never_received(facts: Facts, there: bool) -> Iterator[Case]:
         if found != there or not (found or below) or (there and send.key in locked):
             continue
         text = f"{send.colour} message {send.id} of {send.key}, acknowledged at {clock(send.acked)}"
-        yield Case(send.key, send.acked, facts.cut, [send.call.invoke.index], text)
+        yield Case(send.acked, facts.cut, [send.call.invoke.index], text, key=send.key)
 
 
 def not_again(facts: Facts) -> Iterator[Case]:
@@ -101,7 +101,7 @@ def not_again(facts: Facts) -> Iterator[Case]:
         if (no_reader and send.colour == GRAY) or len(places.get(message, ())) > 1:
             continue
         text = f"{send.colour} message {message} of {send.key}, sent back at {clock(call.end)}"
-        yield Case(send.key, call.start, facts.cut, [send.call.invoke.index, call.invoke.index], text)
+        yield Case(call.start, facts.cut, [send.call.invoke.index, call.invoke.index], text, key=send.key)
 
 
 def out_of_order(facts: Facts) -> Iterator[Case]:
@@ -120,7 +120,7 @@ def out_of_order(facts: Facts) -> Iterator[Case]:
                     f"{key}: message {send.id} of {producer} with ordering key {ordering} at {clock(first.end)}, after "
                     f"its message {later.id} at {clock(later.end)}"
                 )
-                yield Case(key, later.end, first.end, [later.call.invoke.index, first.call.invoke.index], text)
+                yield Case(later.end, first.end, [later.call.invoke.index, first.call.invoke.index], text, key=key)
             if later is None or first.end < later.end:
                 later = first
 
@@ -148,16 +148,16 @@ def received_again(
         if began is None or began.end is None:
             continue
         if first.session is reception.session and first.start >= began.end:
-            yield Case(reception.key, first.end, reception.end, ops, f"{text}, in one session")
+            yield Case(first.end, reception.end, ops, f"{text}, in one session", key=reception.key)
         elif first.end > began.end:
             two = pairs.get((reception.key, frozenset((id(first.session), id(reception.session)))), ())
             if any(double.start <= first.start and reception.start <= double.end for double in two):
-                yield Case(reception.key, first.end, reception.end, ops, f"{text}, who both read the queue")
+                yield Case(first.end, reception.end, ops, f"{text}, who both read the queue", key=reception.key)
         elif (commit := _covered(facts, reception, began, faults, copied)) is not None:
             ops = [*ops, commit.invoke.index, began.invoke.index]
             done = began.completion.value if began.completion is not None else None
             why = f"{commit.invoke.value} had been committed at {clock(commit.end or 0)}, and it answered {done}"
-            yield Case(reception.key, commit.end or 0, reception.end, ops, f"{text}; {why}")
+            yield Case(commit.end or 0, reception.end, ops, f"{text}; {why}", key=reception.key)
 
 
 def _began(reception: Reception, asked: Sequence[Call]) -> Call | None:

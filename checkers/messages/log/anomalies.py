@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from checkers.base.legality import Permit, permission, settled
+from checkers.base.legality import Permit, conclude, permission
 from checkers.messages.log.columns import INFO, NONE, OK, Bools, Ints
 from checkers.messages.log.groups import AnomalyText, Case, times
 from checkers.messages.log.order import Gap, OffsetIndex, Skip, backward_reads, holes, inversions, skips
@@ -92,7 +92,7 @@ class LogAnomalies:
         reason = f"{acked:,} acknowledged messages in {stats['queues']} queues"
         # (Those of one part are in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
-        result = settled(self.name, run, anomalies, dict(stats), reason, unknown)
+        result = conclude(self.name, run, anomalies, dict(stats), reason, unknown)
         return replace(result, excuses=merged(e for part in parts for e in part.excuses))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.linearizability.monitors.base import Contradiction, Undecided
 from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, log_order
@@ -67,7 +67,7 @@ class LogLinearizable:
             reason = "nothing checked: no message was acknowledged or read"
             return CheckResult(self.name, Verdict.UNKNOWN, reason)
         unknown = f"{len(open_)} queues undecided, the first: {open_[0]}" if open_ else None
-        return settled(
+        return conclude(
             self.name, run, anomalies, dict(stats), f"{stats['queues']:,} queues, {stats['ops']:,} ops", unknown
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkers.base.legality import Part, divided, permission, settled
+from checkers.base.legality import Part, conclude, divided, permission
 from checkers.base.timeline import RunTimeline
 from checkers.messages.ops import of_messages
 from results.figures import clock, many
@@ -48,7 +48,7 @@ class MessageIds:
         reason = f"{len(owners):,} ids, each assigned once" if owners else "no acknowledgement carries a message id"
         if reused:
             reason = f"{len(owners):,} ids"
-        return settled(self.name, run, _anomalies(run, reused), stats, reason)
+        return conclude(self.name, run, _anomalies(run, reused), stats, reason)
 
 
 def _anomalies(run: RunRecord, reused: dict[str, list[Call]]) -> list[Anomaly]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
 from checkers.messages.log.columns import OK, Ints, LogColumns
 from checkers.messages.log.outcomes import study
@@ -73,7 +73,7 @@ class Replicas:
         if lacks:
             reason += f"; behind: {', '.join(f'{node} {n:,} messages' for node, n in lacks.items())}"
         anomalies += [_tell_behind(run, node, lacks[node], waited, self.limit or 0) for node, waited in left.items()]
-        result = settled(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else reason, unknown)
+        result = conclude(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else reason, unknown)
         waiting = {node: waited for node, waited in late.items() if node not in left}
         if not waiting or self.limit is None:
             return result

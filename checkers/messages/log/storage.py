@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from checkers.base.legality import divided, permission, settled
+from checkers.base.legality import conclude, divided, permission
 from results.errors import HistoryError
 from results.figures import many
 from results.op import Op
@@ -72,7 +72,7 @@ class GroundTruth:
         most = max(len(disk.index) for disk in disks)
         reason = f"{len(disks)} nodes' files agree with the history, {most:,} messages on the fullest"
         unknown = f"not everything on the disks could be read: {problems[0]}" if problems else None
-        return settled(self.name, run, found, {"disks": stats, "problems": problems}, reason, unknown)
+        return conclude(self.name, run, found, {"disks": stats, "problems": problems}, reason, unknown)
 
 
 def read_disks(folder: Path) -> Iterator[Disk]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from checkers.base.legality import permission, settled
+from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.log.columns import OK
 from checkers.messages.log.order import final_offsets
@@ -94,7 +94,7 @@ class Deliveries:
             unknown = f"it is not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
             unknown += f" and {len(open_) - 4} more" if len(open_) > 4 else ""
         reason = f"{distinct:,} messages delivered, {total - distinct:,} times again"
-        return settled(self.name, run, found, stats, reason, unknown)
+        return conclude(self.name, run, found, stats, reason, unknown)
 
 
 def _consumption(history: History) -> dict[tuple[str, str], Consumption]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock
@@ -137,7 +137,7 @@ class Leases:
             *self._acked_redelivered(scene, after),
             *_never_returned(scene, gone, last_pop, self.limit),
         ]
-        return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
+        return conclude(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
     def _leased_twice(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
         for some, age_s in self._divided(scene, cases):

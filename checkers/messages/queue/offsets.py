@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
-from checkers.base.legality import settled
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.ops import of_messages
 from checkers.messages.queue.memory import FIRST_WRITE_S, MARGIN_S, OffsetMemory, Reign
@@ -143,7 +143,7 @@ class Offsets:
             unknown = "committed offsets were queried only at slaves"
         elif unknown is None and short:
             unknown = f"{short:,} answers lack commits that a broker may not have written to its disk: {SHORT_LIFE}"
-        result = settled(
+        result = conclude(
             self.name,
             run,
             list(_describe(scene, breaches)),

@@ -24,23 +24,21 @@ The conditions for the downgrade and its end, while nothing changes, with limits
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
-from checkers.base.legality import settled
+from checkers.base.cases import anomalies
+from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
 from checkers.messages.ops import of_messages
 from checkers.messages.quorum.calm import CalmTimes
 from checkers.messages.quorum.copies import below_quorum, too_few
-from checkers.messages.quorum.facts import Case, Facts, kind_of
+from checkers.messages.quorum.facts import Facts, kind_of
 from results.figures import SECOND
 from results.op import OK
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import CheckResult
 
 __all__ = ["QuorumAck"]
-
-_LISTED: Final = 50
 
 
 class QuorumAck:
@@ -63,30 +61,22 @@ class QuorumAck:
         facts, scene = Facts(run), RunTimeline(run)
         times = CalmTimes(facts, self.detected, self.returns)
         below = list(below_quorum(facts))
-        few = [case for case, least in below if not least]
-        fewer = [case for case, least in below if least]
+        few, fewer = ([case for case, minimum in below if minimum is which] for which in (False, True))
+        acked = "{n} sends were acknowledged although fewer replicas than"
         found = [
-            *_anomalies(scene, "too-few-hold", list(too_few(facts)), "acknowledgements were held by too few replicas"),
-            *_anomalies(
-                scene,
-                "acked-below-quorum",
-                few,
-                "sends were acknowledged although fewer replicas than inSyncReplicas could have the message",
+            *anomalies(
+                scene, "too-few-hold", list(too_few(facts)), "{n} acknowledgements were held by too few replicas"
             ),
-            *_anomalies(
-                scene,
-                "acked-below-minimum",
-                fewer,
-                "sends were acknowledged although fewer replicas than minInSyncReplicas could have the message",
+            *anomalies(scene, "acked-below-quorum", few, f"{acked} inSyncReplicas could have the message"),
+            *anomalies(scene, "acked-below-minimum", fewer, f"{acked} minInSyncReplicas could have the message"),
+            *anomalies(
+                scene, "downgrade-late", times.late_downgrades, "{n} times without an acknowledgement were too long"
             ),
-            *_anomalies(
-                scene, "downgrade-late", times.late_downgrades, "times without an acknowledgement were too long"
+            *anomalies(scene, "late-timeout", times.late_timeouts, "{n} sends waited for replicas that were long gone"),
+            *anomalies(
+                scene, "not-refused", times.not_refused, "{n} sends were stored although too few replicas were left"
             ),
-            *_anomalies(scene, "late-timeout", times.late_timeouts, "sends waited for replicas that were long gone"),
-            *_anomalies(
-                scene, "not-refused", times.not_refused, "sends were stored although too few replicas were left"
-            ),
-            *_anomalies(scene, "replica-not-counted", list(times.not_counted()), "replicas were not counted again"),
+            *anomalies(scene, "replica-not-counted", list(times.not_counted()), "{n} replicas were not counted again"),
         ]
         unknown = None
         if not any(c.outcome == OK for c in facts.sends):
@@ -94,7 +84,7 @@ class QuorumAck:
         elif not facts.looks:
             unknown = "nobody looked at the replicas"
         reason = f"{len(facts.looks):,} looks at the replicas of {len(facts.sends):,} sends"
-        return settled(self.name, run, found, _stats(facts, times), reason, unknown)
+        return conclude(self.name, run, found, _stats(facts, times), reason, unknown)
 
 
 def _stats(facts: Facts, times: CalmTimes) -> dict[str, Any]:
@@ -119,24 +109,3 @@ def _stats(facts: Facts, times: CalmTimes) -> dict[str, Any]:
         "survives": min(copies) - 1 if copies else None,
         "downgrades": times.downgrades,
     }
-
-
-def _anomalies(scene: RunTimeline, name: str, cases: Sequence[Case], what: str) -> Iterable[Anomaly]:
-    """One anomaly for all cases of a kind; the first, or the longest, is described in full."""
-    if not cases:
-        return
-    first = max(cases, key=lambda c: c.end - c.start) if cases[0].limit is not None else cases[0]
-    yield Anomaly(
-        name,
-        f"{len(cases):,} {what}: {first.text}.{scene.describe(first.start, first.end)}",
-        None,
-        sorted({i for c in (first, *cases[:5]) for i in c.ops}),
-        (first.start, first.end),
-        {
-            "count": len(cases),
-            "master": first.node,
-            "first": [c.text for c in cases[:_LISTED]],
-            **scene.details(first.start, first.end),
-        },
-        limit_s=None if first.limit is None else first.limit / SECOND,
-    )

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from checkers.base.cases import Case
 from checkers.base.impairment import FOREVER, hears
-from checkers.messages.quorum.facts import Answers, Case, Facts, node_of, refused, timed_out
+from checkers.messages.quorum.facts import Answers, Facts, node_of, refused, timed_out
 from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
 from results.history import Call
@@ -113,7 +114,9 @@ class CalmTimes:
         if len(vain) >= _ENOUGH_CASES and until - calm.since > calm.limit:
             text = f"{master} acknowledged nothing from {clock(calm.since)} to {clock(until)}"
             ops = [c.invoke.index for c in (*vain[:3], *vain[-3:])]
-            self.late_downgrades.append(Case(master, calm.since, until, ops, text, calm.limit))
+            self.late_downgrades.append(
+                Case(calm.since, until, ops, text, limit=calm.limit, details={"master": master})
+            )
         late = [c for c in mine if c.start >= calm.since + calm.limit and timed_out(c)]
         if late and acks and self.facts.rule.refuses:
             text = f"{len(late)} sends were answered with FLUSH_SLAVE_TIMEOUT by {master}"
@@ -149,11 +152,11 @@ class CalmTimes:
         most = min(max(v["in_sync"] for _, _, v in some), max(listed) if self.facts.rule.auto and listed else FOREVER)
         if most < wanted:
             text = f"{node} counted {most} replicas in sync from {clock(begin)} to {clock(some[-1][1])}, of {wanted}"
-            yield Case(node, calm.since, some[-1][1], [], text, calm.limit)
+            yield Case(calm.since, some[-1][1], [], text, limit=calm.limit, details={"master": node})
 
 
 def _case(master: str, calm: Calm, late: Sequence[Call], text: str) -> Case:
     end = max(c.end or 0 for c in late)
     ops = [c.invoke.index for c in (*late[:3], *late[-3:])]
     when = f", the first of them sent {(late[0].start - calm.since) / SECOND:.1f} s after the last change"
-    return Case(master, calm.since, end, ops, text + when, calm.limit)
+    return Case(calm.since, end, ops, text + when, limit=calm.limit, details={"master": master})

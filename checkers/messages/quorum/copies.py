@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from checkers.base.cases import Case
 from checkers.base.impairment import hears
 from checkers.base.timeline import group_of
-from checkers.messages.quorum.facts import Case, Facts, node_of
+from checkers.messages.quorum.facts import Facts, node_of
 from results.figures import SECOND, clock
 from results.op import OK
 
@@ -38,9 +39,14 @@ def too_few(facts: Facts) -> Iterator[Case]:
         when = send.start, look.end or look.start
         if len(nodes) - len(lacking) < need:
             text += f"; {need} of {len(nodes)} replicas must have it"
-            yield Case(master, *when, ops, text)
+            yield Case(*when, ops, text, details={"master": master})
         elif facts.rule.by_set and setting.all_ack and (owed := facts.in_set(send.start, send.end) & {*lacking}):
-            yield Case(master, *when, ops, f"{text}; {', '.join(sorted(owed))} is in the controllers' SyncStateSet")
+            yield Case(
+                *when,
+                ops,
+                f"{text}; {', '.join(sorted(owed))} is in the controllers' SyncStateSet",
+                details={"master": master},
+            )
 
 
 def below_quorum(facts: Facts) -> Iterator[tuple[Case, bool]]:
@@ -62,4 +68,4 @@ def below_quorum(facts: Facts) -> Iterator[tuple[Case, bool]]:
             f"message {send.invoke.value} by {master} at {clock(send.end)}, while {', '.join(out)} could not hear "
             f"it; {need} of {len(nodes)} replicas must have it"
         )
-        yield Case(master, send.start, send.end, [send.invoke.index], text), least
+        yield Case(send.start, send.end, [send.invoke.index], text, details={"master": master}), least

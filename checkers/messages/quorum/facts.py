@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from checkers.base.impairment import FOREVER, certain_times
 from checkers.base.timeline import RunTimeline, group_of
@@ -39,17 +39,6 @@ class Answers:
         # Several clients send requests, so the answers are not in the order of the requests.
         last = next((n for n in range(first, len(self.starts)) if self.starts[n] >= end), len(self.starts))
         return self.values[first : last + 1]
-
-
-class Case(NamedTuple):
-    """One violation. node: the master. limit: the longest duration (ns) that is allowed, of an anomaly of time."""
-
-    node: str
-    start: int
-    end: int
-    ops: Sequence[int]
-    text: str
-    limit: int | None = None
 
 
 class Facts:
