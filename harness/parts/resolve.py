@@ -68,22 +68,14 @@ def resolve(plan: Plan) -> ResolvedPlan:
     The plan of a stored run needs none of this to be judged: it was resolved before it ran.
     """
     workload = registry.find(registry.WORKLOADS, plan.workload)
-    named = {
-        TOPOLOGIES: _topology(plan, workload.cls),
-        registry.CLIENTS: _client(plan, workload.cls),
-        registry.CLUSTERS: _backend(plan),
-    }
-    found = {group: registry.find(group, name) for group, name in named.items() if name is not None}
-    topology, client, backend = (found.get(group) for group in named)
-    assert topology is not None, "_topology returns a name"
+    topology = registry.find(TOPOLOGIES, _topology(plan, workload.cls))
+    named = {registry.CLIENTS: _client(plan, workload.cls), registry.CLUSTERS: _backend(plan)}
+    client, backend = (registry.find(group, name) if name is not None else None for group, name in named.items())
     wanted = {n: value for n, value in workload.cls.topology_options.items() if n in topology.options}
     tables = [
         (topology, {**wanted, **plan.server.options}, "server"),
         *([(backend, plan.cluster.options, "cluster")] if backend is not None else []),
-        *(
-            (registry.find(registry.NEMESES, one.fault), one.options, _where(one))
-            for one in plan.strikes or plan.nemeses
-        ),
+        *((registry.find(registry.NEMESES, one.fault), one.options, _where(one)) for one in plan.planned),
     ]
     filled = [Chosen(plugin, plugin.read(_own(plugin, table, where), where)) for plugin, table, where in tables]
     servers, *faults = filled
@@ -108,7 +100,11 @@ def resolve(plan: Plan) -> ResolvedPlan:
         client=client.name if client is not None else None,
         options=options,
         server=server,
-        cluster=replace(plan.cluster, nodes=nodes or DEFAULT_NODES, options=dump(machines.options) if machines else {}),
+        cluster=replace(
+            plan.cluster,
+            nodes=nodes or DEFAULT_NODES,
+            options=dump(machines.options) if machines is not None else plan.cluster.options,
+        ),
         nemeses=plan.nemeses if plan.strikes else tuple(drawn),
         strikes=tuple(written),
     )

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli.run import run as run_command
+from harness.parts import registry
 from harness.parts.resolve import resolve
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan, ServerRule
+from harness.run import lifecycle
 from infra.options import seconds
 from results.strikes import Strike
 
@@ -101,3 +103,18 @@ def test_streams_are_independent_and_repeatable() -> None:
 @pytest.mark.parametrize(("text", "value"), [("90s", 90), ("1.5m", 90), (2, 2), ("250ms", 0.25), ("1h", 3600)])
 def test_durations(text: object, value: float) -> None:
     assert seconds(text, "x") == value
+
+
+def test_nothing_of_a_resolved_plan_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan was resolved twice before a run, and each step asked for the class of a name again."""
+    nemeses = (NemesisPlan("packet-delay", options={"by": "20ms"}), NemesisPlan("partition-random-halves"))
+    plan = resolve(Plan(workload="route", cluster=ClusterPlan("local"), nemeses=nemeses))
+
+    def no_more(group: str, name: str) -> registry.PlugIn:
+        raise AssertionError(f"{group}: {name}")
+
+    monkeypatch.setattr(registry, "find", no_more)
+    parts = lifecycle.check(plan)
+    assert [fault.name for fault in parts.faults] == ["packet-delay", "partition-halves"]
+    assert parts.fault(next(s for s in parts.strikes if s.fault == "partition-halves")) in list(parts.faults)
+    assert (parts.topology.name, plan.server.topology) == (plan.chosen.topology.plugin.name, parts.topology.name)
