@@ -34,6 +34,19 @@ _OF_A_SERIES: Final = ("--store", "--json", "--dry-run", "--keep", "--reuse", "-
 """Options of the runs of a night, or of `harness reproduce`, that are not the user's."""
 
 
+_PLAN: Final = {
+    **{name: name for name in ("workload", "seed", "rate", "concurrency", "client")},
+    **{name: f"{name}_s" for name in ("time_limit", "op_deadline", "recovery_limit")},
+}
+_CLUSTER: Final = {"cluster": "backend", "nodes": "nodes"}
+_SERVER: Final = {
+    **{name: name for name in ("topology", "profile", "version", "jvm_options", "mends")},
+    "server_jars": "jars",
+}
+_NEMESIS: Final = {"interval": "every_s", "duration": "for_s", "target": "target"}
+"""Parameter of the command -> the field of the plan, or of its part, that it sets."""
+
+
 class RunCommand(click.Command):
     """A command with its own options and those of all plug-ins that its command line (or plan) names."""
 
@@ -280,49 +293,33 @@ def override(
     """
     given = {k: v for k, v in options.items() if v not in (None, ())}
     base = plan or Plan(seed=int.from_bytes(os.urandom(3), "big"))
-    plain = {
-        k.removesuffix("_s"): k
-        for k in (
-            "workload",
-            "seed",
-            "time_limit_s",
-            "rate",
-            "concurrency",
-            "op_deadline_s",
-            "recovery_limit_s",
-            "client",
-        )
-    }
-    plugged = {name: given[_parameter(name)] for name in owned or {} if _parameter(name) in given}
+    cluster, server = base.cluster, base.server
 
-    def of(group: str) -> dict[str, Any]:
+    def of(*groups: str) -> dict[str, Any]:
         return {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in plugged.items()
-            if owned and group in owned[name][1]
+            for name, (_, owners) in (owned or {}).items()
+            if not set(owners).isdisjoint(groups) and (value := given.get(_parameter(name))) is not None
         }
 
-    cluster: dict[str, Any] = {k: given[k] for k in ("nodes",) if k in given}
-    own = dict(base.cluster.options)
-    if "cluster" in given and given["cluster"] != base.cluster.backend:
-        own = {}  # those of another backend
-    if "cluster" in given:
-        cluster["backend"] = given["cluster"]
-    server: dict[str, Any] = {
-        k: given[k] for k in ("topology", "profile", "version", "jvm_options", "mends") if k in given
-    }
-    if "server_jars" in given:
-        server["jars"] = given["server_jars"]
-    if "settings" in given:
-        server["settings"] = {**base.server.settings, **dict(_pair(text) for text in given["settings"])}
-    servers = {} if "topology" in given and given["topology"] != base.server.topology else base.server.options
-    own_options = {} if "workload" in given and given["workload"] != base.workload else base.options
+    def still(option: str, before: str | None, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        return table if given.get(option, before) == before else {}  # (those of another plug-in)
+
     made = replace(
         base,
-        **{field: given[option] for option, field in plain.items() if option in given},
-        options={**own_options, **of(registry.WORKLOADS), **of(registry.CLIENTS)},
-        cluster=replace(base.cluster, **cluster, options={**own, **of(registry.CLUSTERS)}),
-        server=replace(base.server, **server, options={**servers, **of(TOPOLOGIES)}),
+        **_chosen(given, _PLAN),
+        options={**still("workload", base.workload, base.options), **of(registry.WORKLOADS, registry.CLIENTS)},
+        cluster=replace(
+            cluster,
+            **_chosen(given, _CLUSTER),
+            options={**still("cluster", cluster.backend, cluster.options), **of(registry.CLUSTERS)},
+        ),
+        server=replace(
+            server,
+            **_chosen(given, _SERVER),
+            settings={**server.settings, **dict(map(_pair, given.get("settings", ())))},
+            options={**still("topology", server.topology, server.options), **of(TOPOLOGIES)},
+        ),
     )
     if plan is None and (workload := registry.found(registry.WORKLOADS, made.workload)) and workload.cls.brings_faults:
         made = replace(made, nemeses=())
@@ -331,27 +328,18 @@ def override(
 
 def _with_nemeses(plan: Plan, given: Mapping[str, Any], options: Mapping[str, Any]) -> Plan:
     """Applies `--nemesis`, and the options for all faults: `--interval`, `--duration`, `--target`, the faults' own."""
-    chosen, strikes = plan.nemeses, plan.strikes
-    if "nemesis" in given:
-        strikes = ()
-        chosen = named_faults(given["nemesis"])
-    changes = {
-        field: given[option]
-        for option, field in (("interval", "every_s"), ("duration", "for_s"), ("target", "target"))
-        if option in given
-    }
+    anew = "nemesis" in given
     found = []
-    for nemesis in chosen:
+    for nemesis in named_faults(given["nemesis"]) if anew else plan.nemeses:
         known = registry.found(registry.NEMESES, nemesis.fault)
         mine = {k: v for k, v in options.items() if known is not None and k in known.options}
-        found.append(
-            replace(
-                nemesis,
-                **changes,
-                options={**mine, **nemesis.options} if "nemesis" in given else {**nemesis.options, **mine},
-            )
-        )
-    return replace(plan, nemeses=tuple(found), strikes=strikes)
+        both = {**mine, **nemesis.options} if anew else {**nemesis.options, **mine}
+        found.append(replace(nemesis, **_chosen(given, _NEMESIS), options=both))
+    return replace(plan, nemeses=tuple(found), strikes=() if anew else plan.strikes)
+
+
+def _chosen(given: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    return {field: given[option] for option, field in fields.items() if option in given}
 
 
 def _pair(text: str) -> tuple[str, str]:
