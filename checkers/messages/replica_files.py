@@ -59,6 +59,7 @@ class ReplicaFiles:
     """`replicas-differ-on-disk`, `torn-message`, `unindexed` and `broken-index`."""
 
     name = "replica-files"
+    order = 80
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

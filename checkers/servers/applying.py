@@ -57,6 +57,7 @@ class Applying:
     """`stuck-state-machine` and `controller-left-behind`."""
 
     name = "applying"
+    order = 50
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

@@ -27,6 +27,7 @@ class DeadDisks:
     """`acknowledged-on-dead-disk`, one for each strike in which it happened."""
 
     name = "dead-disks"
+    order = 20
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

@@ -23,6 +23,7 @@ class DurableFiles:
     """`metadata-lost` for each file that a failure of power removed, emptied, or set back."""
 
     name = "durable-files"
+    order = 10
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

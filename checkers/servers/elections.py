@@ -47,6 +47,7 @@ class Elections:
     """`needless-election` for each group with more than 5 refused proposals within 30 s."""
 
     name = "elections"
+    order = 60
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

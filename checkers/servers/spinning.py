@@ -37,6 +37,7 @@ class Spinning:
     """`invalid` for a thread of a server that spun for `LONG_S` or longer."""
 
     name = "threads"
+    order = 30
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

@@ -38,6 +38,7 @@ class StateHashes:
     """`states-differ` for each node whose state differs from that of the others after the same entry."""
 
     name = "state-hashes"
+    order = 70
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

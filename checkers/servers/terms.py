@@ -72,6 +72,7 @@ class Terms:
     """`term-went-back`, `voted-twice` and `epoch-went-back`."""
 
     name = "terms"
+    order = 40
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:

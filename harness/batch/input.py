@@ -14,6 +14,7 @@ from checkers.spark.units import Unit, file_cost, rows_cost, unit_cost
 from harness.batch.sources import sources_of
 from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.offline import HISTORY
+from harness.check.run_judges import registered
 from harness.parts.registry import WORKLOADS
 from results.errors import HistoryError
 from results.formats.foreign import implied_model
@@ -34,10 +35,10 @@ Tell = Callable[[str], None]
 
 def checker_version() -> str:
     """`0.1.0+3f2a91c04b7d`: this package, and a digest of all sources that can change a verdict, the workloads' and
-    those of other packages' workloads included. Raises PlanError if the sources of a workload are not there.
+    those of other packages' workloads and judges included. Raises PlanError if the sources of one are not there.
     """
     digest = hashlib.sha256()
-    plugged = {point.value.partition(":")[0] for point in entry_points(group=WORKLOADS)}
+    plugged = {point.module for point in (*entry_points(group=WORKLOADS), *registered())}
     for source in sources_of({*_JUDGING, *plugged}):
         digest.update(source.read_bytes())
     return f"{version('rocketmq-harness')}+{digest.hexdigest()[:12]}"

@@ -7,16 +7,9 @@ from dataclasses import replace
 
 from checkers.base.api import Checker, judge
 from checkers.base.starvation import describe, unforced
-from checkers.messages.replica_files import ReplicaFiles
 from checkers.run.wellformed import WellFormed
-from checkers.servers.applying import Applying
-from checkers.servers.dead_disk import DeadDisks
-from checkers.servers.durable import DurableFiles
-from checkers.servers.elections import Elections
-from checkers.servers.spinning import Spinning
-from checkers.servers.state_hashes import StateHashes
-from checkers.servers.terms import Terms
 from harness.api import Workload
+from harness.check.run_judges import judges_of
 from harness.parts import registry
 from harness.plan.plan import Plan
 from results.errors import HistoryError
@@ -38,7 +31,8 @@ def judge_run(record: RunRecord, workload: Workload) -> Judgement:
 
 
 def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
-    """Judges a run by these checkers, the well-formedness check first.
+    """Judges a run: the well-formedness check first, then these checkers, the judges of every run that concerns them
+    (`harness.check.run_judges`), and at last its machines and its end.
 
     A malformed history is a failure of the harness, as is one whose nodes were lost: it is not judged further. A run
     that was interrupted, or whose end is missing, is never `valid`; one that left a fault behind is a failure of the
@@ -51,11 +45,7 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
         # What servers without a machine did not answer says nothing about servers, and their logs are gone too.
         why = f"the nodes went away during the run: {record.environment[NODES_GONE]}"
         return Judgement([*first.results, CheckResult("nodes", Verdict.HARNESS_FAILURE, why)])
-    where_told = (
-        DurableFiles, DeadDisks, Spinning, Terms, Applying, Elections, StateHashes, ReplicaFiles,
-    )  # fmt: skip
-    more = [checker() for checker in where_told if checker.concerns(record)]
-    found = judge(record, [*checkers, *more]).results
+    found = judge(record, [*checkers, *judges_of(record)]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 
 

@@ -30,6 +30,7 @@ from harness.check.examine import Columns, examine, examine_columns
 from harness.check.judging import judge_stored
 from harness.check.offline import check_paths
 from harness.check.report import CheckOptions, Start
+from harness.check.run_judges import registered
 from harness.parts.registry import WORKLOADS
 from harness.plan.plan import PlanError
 from results.errors import HistoryError
@@ -616,7 +617,7 @@ def test_a_workload_without_sources_is_an_error(monkeypatch: pytest.MonkeyPatch)
 def test_all_that_judges_is_part_of_the_version_and_nothing_else() -> None:
     """A change in one of them must renew the stored verdicts; a change in a plot or a backend must not."""
     root = Path(batch_input.__file__).parents[2]
-    plugged = {point.module for point in entry_points(group=WORKLOADS)}
+    plugged = {point.module for point in (*entry_points(group=WORKLOADS), *registered())}
     found = {str(path.relative_to(root)) for path in sources_of({*batch_input._JUDGING, *plugged})}
     judges = {str(path.relative_to(root)) for path in (root / "checkers").rglob("*.py") if path.name != "__init__.py"}
     compiled = "checkers/linearizability/compiled"
