@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
@@ -29,34 +29,27 @@ CLIENTS: Final = "harness.clients"
 class Family:
     """One kind of plug-ins.
 
-    base          the base class of its plug-ins.
-    word, plural  the users' names for it. also: a name that is allowed where a plug-in's is, but is none.
+    word, plural  the users' names for it.
+    keys          keys of the table of a plan in which the options of its plug-ins stand.
+    base          the base class of its plug-ins. also: a name that is allowed in place of a plug-in's.
     """
 
     group: str
     word: str
     plural: str
+    keys: Collection[str]
     base: type | None = None
     also: str | None = None
 
 
 FAMILIES: Final = (
-    Family(WORKLOADS, "workload", "workloads", Workload),
-    Family(NEMESES, "nemesis", "nemeses", Fault, also="none"),
-    Family(TOPOLOGIES, "topology", "topologies"),
-    Family(CLIENTS, "client", "clients", ClientProtocol),
-    Family(CLUSTERS, "cluster", "clusters", also="auto"),
+    Family(WORKLOADS, "workload", "workloads", PLAN_KEYS, Workload),
+    Family(NEMESES, "nemesis", "nemeses", STRIKE_KEYS, Fault, also="none"),
+    Family(TOPOLOGIES, "topology", "topologies", SERVER_KEYS),
+    Family(CLIENTS, "client", "clients", PLAN_KEYS, ClientProtocol),
+    Family(CLUSTERS, "cluster", "clusters", CLUSTER_KEYS, also="auto"),
 )
 FAMILY: Final = {family.group: family for family in FAMILIES}
-
-_TAKEN: Final[Mapping[str, Iterable[str]]] = {
-    WORKLOADS: PLAN_KEYS,
-    CLIENTS: PLAN_KEYS,
-    TOPOLOGIES: SERVER_KEYS,
-    CLUSTERS: CLUSTER_KEYS,
-    NEMESES: STRIKE_KEYS,
-}
-"""Kind of plug-ins -> keys of the table of a plan in which their options stand."""
 
 
 class PluginError(PlanError):
@@ -130,7 +123,7 @@ def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[
         raise _unusable(family, point, "has no name; a class attribute `name` is right")
     for option in options:
         flag = option.flag.removeprefix("--")
-        if option.name in _TAKEN[family.group] or (flag in FLAGS and family.group != NEMESES):
+        if option.name in family.keys or (flag in FLAGS and family.group != NEMESES):
             why = f"has an option {option.name!r}, and the harness has one of that name: rename it"
             raise _unusable(family, point, why)
     return found

@@ -179,8 +179,8 @@ def test_the_names_of_the_harness_are_complete() -> None:
         nemeses=(NemesisPlan("x"),),
     ).to_dict()
     assert {*plan, "strike"} == set(registry.PLAN_KEYS)
-    assert {*plan["server"], "on"} == set(registry._TAKEN[TOPOLOGIES])
-    assert set(plan["cluster"]) == set(registry._TAKEN[registry.CLUSTERS])
+    assert {*plan["server"], "on"} == set(registry.FAMILY[TOPOLOGIES].keys)
+    assert set(plan["cluster"]) == set(registry.FAMILY[registry.CLUSTERS].keys)
 
 
 ENDS = """
