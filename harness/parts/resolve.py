@@ -131,7 +131,7 @@ def _own(plugin: PlugIn, given: Mapping[str, Any], where: str) -> dict[str, Any]
         if name not in mine and not _idle(name, value, plugin.group):
             if others := registry.owners_of(name, plugin.group):
                 raise PlanError(f"{where}: {plugin} has no option {name!r}; {_owned(others)}")
-            mine[name] = value  # (its reader names what there is)
+            mine[name] = value  # (`read` names those that exist)
     return mine
 
 

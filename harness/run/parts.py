@@ -1,4 +1,4 @@
-"""What a run consists of: the parts that its plan names, and the run itself once it has machines."""
+"""The constituents of a run: the parts that its plan names, and the run itself once it has machines."""
 
 from __future__ import annotations
 

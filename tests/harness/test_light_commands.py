@@ -1,4 +1,4 @@
-"""Commands that only look something up: what they may load, and what they may remember."""
+"""Commands that only look something up: the modules that they load, and the rows that they keep."""
 
 from __future__ import annotations
 
