@@ -61,21 +61,21 @@ def anomalies(
     legal: str | None = None,
     more: Mapping[str, Any] = MappingProxyType({}),
     whole: bool = False,
-    tell: Callable[[Case], Case] = lambda case: case,
+    text: Callable[[Case], Case] = lambda case: case,
 ) -> Iterator[Anomaly]:
     """Yields one anomaly for all cases of a kind; the first, or with a limit the longest, is described in full.
 
     what   the clause about all of them; `{n}` in it is their number, `{queues}` the number of their queues.
     limit  the longest duration (ns) that is allowed; None: that of the cases.
     legal  the reason why they are permitted. more: further details. whole: its time is that of all cases.
-    tell   adds the texts of a case, for the cases that are shown.
+    text   adds the texts of a case, for the cases that are shown.
     """
     if not cases:
         return
     limit = cases[0].limit if limit is None else limit
     first = cases[0] if limit is None else max(cases, key=lambda case: case.took)
     ordered = [first, *(case for case in cases if case is not first)]
-    first, *others = map(tell, ordered[:_LISTED])
+    first, *others = map(text, ordered[:_LISTED])
     keys = {case.key for case in cases}
     window = first.start, first.end
     if whole and limit is None:

@@ -345,7 +345,7 @@ def conclude(
 
 
 def summary_of(anomalies: Sequence[Anomaly]) -> str | None:
-    """The summary of the first of these anomalies, as the reason of an invalid result; None if there is none."""
+    """The summary of the first of these anomalies, as the reason of an invalid result; None without anomalies."""
     return anomalies[0].summary if anomalies else None
 
 

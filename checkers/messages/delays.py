@@ -302,5 +302,5 @@ def _shown(case: Case) -> Case:
     return case._replace(text=text, listed=listed)
 
 
-_SHOWN: Final[Mapping[str, Any]] = {"whole": True, "tell": _shown}
+_SHOWN: Final[Mapping[str, Any]] = {"whole": True, "text": _shown}
 """One anomaly stands for all cases of a kind, and its time is theirs."""

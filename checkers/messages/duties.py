@@ -106,7 +106,7 @@ class QueueReads:
 
     @property
     def complete_since(self) -> int | None:
-        """The time (ns) at which the final reads began; None if there were none, or not all reached the end."""
+        """The time (ns) at which the final reads began; None without such reads, or if not all reached the end."""
         return None if self.missing else self.final_since
 
     @property

@@ -361,7 +361,7 @@ def _shown(case: Case) -> Case:
     return case._replace(text=life + took, listed={"id": case.about.id, "queue": case.about.queue, "life": life})
 
 
-_SHOWN: Final[Mapping[str, Any]] = {"whole": True, "tell": _shown}
+_SHOWN: Final[Mapping[str, Any]] = {"whole": True, "text": _shown}
 """One anomaly stands for all cases of a kind, and its time is theirs."""
 
 
