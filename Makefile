@@ -58,11 +58,12 @@ test-nightly:    ## what is long or rare (tests/README.md), and the searching te
 test-cluster:    ## tests that start real servers on docker and local nodes
 	$(BIN)/pytest -m cluster $(TEST_ARGS)
 
-lint:            ## ruff, mypy, the layers of docs/design.md, and the pages
+lint:            ## ruff, mypy, the layers of docs/design.md, plain English, and the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/plain_english.py
 	$(BESIDE) -m docs tests/docs
 
 bench:           ## benchmarks, as ratios to a baseline of the same run

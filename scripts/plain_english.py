@@ -60,7 +60,9 @@ BANNED: Final = {
 }
 """A word or phrase, as a regular expression, and the ordinary word."""
 
-_QUOTING: Final = (Path(__file__).resolve(), ROOT.resolve() / "docs" / "style.md")
+_QUOTING: Final = tuple(
+    ROOT.resolve() / name for name in ("scripts/plain_english.py", "docs/style.md", "tests/docs/test_plain_english.py")
+)
 """Files that quote the words, to say what is wrong with them."""
 
 _EXEMPT: Final = re.compile(r"# plain_english: \S")
@@ -79,7 +81,7 @@ class Place(NamedTuple):
 
 def of_code(path: Path, source: str) -> Iterator[Place]:
     """Yields the places of a Python file: docstrings, comments and texts."""
-    lines = source.splitlines()
+    lines = source.split("\n")
     for place in _of_code(path, source):
         if not _EXEMPT.search(lines[place.line - 1]):
             yield place
@@ -97,7 +99,9 @@ def _of_code(path: Path, source: str) -> Iterator[Place]:
                     f"a docstring begins with {found[1]!r}: name the thing, or begin with a verb",
                 )
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from _banned(path, node.lineno, node.value)
+            for place in _banned(path, node.lineno, node.value):
+                # (A line break in the text may be an escape.)
+                yield place._replace(line=min(place.line, node.end_lineno or place.line))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield from _banned(path, token.start[0], token.string)

@@ -1,4 +1,4 @@
-"""How hard the searching tests search: `HARNESS_EFFORT`, one of `fast` (`make test-fast`), `ci` (`make test`), `night`.
+"""The effort of the tests that search: `HARNESS_EFFORT`, one of `fast` (`make test-fast`), `ci` (`make test`), `night`.
 
 A test that draws its cases draws `effort(count)` of them. The mutants of the kernel and of the judges must die at the
 effort of CI (docs/design.md, section 7).

@@ -12,9 +12,9 @@ from typing import Final
 from harness.plan.plan import PlanError
 
 _JUDGING: Final = ("checkers", "results", "workloads", "harness.check", "harness.batch")
-"""Packages of ours that judge. What else they import (options, machines, generators) makes runs, and no verdicts."""
+"""The packages that judge. Their other imports (options, machines, generators) make runs, and no verdicts."""
 _PAGES: Final = ("results.report",)
-"""What shows a verdict to people, and cannot change it."""
+"""Packages that show a verdict to people, and cannot change it."""
 
 _IMPORT: Final = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n]*)"

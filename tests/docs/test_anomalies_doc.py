@@ -109,8 +109,8 @@ def test_names_are_found_however_they_are_passed() -> None:
     source = (
         "def f(x):\n    return Anomaly('plain' if x else 'other', 's')\n"
         "class A:\n"
-        "    def tell(self, what, name):\n        return Anomaly(name, what)\n"
-        "    def go(self):\n        return self.tell('s', 'passed-on')\n"
+        "    def report(self, what, name):\n        return Anomaly(name, what)\n"
+        "    def go(self):\n        return self.report('s', 'passed-on')\n"
     )
     here = Module("here.py", source)
     assert set(names_in(here, [here])) == {"plain", "other", "passed-on"}

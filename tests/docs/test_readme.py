@@ -1,4 +1,4 @@
-"""What the pages promise can be typed: commands parse, links lead somewhere, make targets and pictures are there."""
+"""The promises of the pages: commands parse, links lead somewhere, make targets and pictures exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OWN = ("restart-one", "write-heavy", "slow-uplink")
 """Names that exist only once their package is installed."""
 
 _PLACES = ("RUN_ID",)
-"""What stands for something that only a run leaves behind."""
+"""Words that stand for something that only a run leaves behind."""
 
 
 def commands(page: str, program: str) -> Iterator[list[str]]:
@@ -161,7 +161,7 @@ def test_code_of_ones_own_is_that_of_the_examples(name: str) -> None:
 
 
 def test_the_first_page_is_short() -> None:
-    """What is installed is said by `harness list`, and not by a copy of it."""
+    """`harness list` reports what is installed. The page has no copy of it."""
     assert len(README.splitlines()) <= 150
     assert not re.search(r"^\$ harness list$", README, re.MULTILINE)
     assert "nemeses:" not in README
@@ -225,7 +225,7 @@ DENIED = {
     "remoting": "remoting",
     "grpc": "grpc",
 }
-"""By the name of what is registered, or how that begins: the words in which a reader would hear that there is none."""
+"""A registered name, or its beginning -> the words with which a page would deny that it exists."""
 
 _NO = re.compile(r"\b(no|not|none|never|nor|neither|without|cannot|only)\b", re.IGNORECASE)
 
@@ -239,8 +239,8 @@ def limits(page: str) -> Iterator[str]:
 
 
 def denials(page: str) -> list[str]:
-    """The sentences about limits that say of something registered that there is none. One that names what is registered
-    (as `name`) speaks of that, and denies nothing else.
+    """The sentences about limits that deny something registered. One with a registered `name` is about that name, and
+    denies nothing else.
     """
     there = registered()
     found = []
