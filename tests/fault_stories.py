@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from results.history import History
+from stories import S, TimedStory
+
 from results.op import NEMESIS, Op, OpType
 from results.record import Observation, RunRecord
 from results.strikes import Effect
 
-S = 1_000_000_000
-"""ns of a second."""
 
-
-class Story:
+class Story(TimedStory):
     """Writes a history by hand: `at` in seconds."""
 
-    def __init__(self) -> None:
-        self.ops: list[Op] = []
-
     def add(self, at: float, process: int, type_: OpType, f: str, **more: Any) -> None:
-        self.ops.append(Op(len(self.ops), int(at * S), process, type_, f, **more))
+        self.events.append(Op(len(self.events), int(at * S), process, type_, f, **more))
 
     def write(self, at: float, type_: OpType = "ok", process: int = 0, **more: Any) -> None:
         self.add(at, process, "invoke", "write", key="k", value=1, **more)
@@ -45,6 +40,4 @@ class Story:
             self.add(end, NEMESIS, "info", "heal", value=what)
 
     def record(self, observations: Sequence[Observation] = ()) -> RunRecord:
-        order = sorted(self.ops, key=lambda op: op.time)
-        ops = [Op(i, o.time, o.process, o.type, o.f, o.key, o.value, o.error, o.extra) for i, o in enumerate(order)]
-        return RunRecord(History(ops), observations=observations)
+        return self.run(observations=observations)

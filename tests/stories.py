@@ -1,14 +1,62 @@
-"""Histories of messages, written by hand: one call after the other, each a millisecond."""
+"""Histories written by hand: of calls at given times, and of messages, one call after the other."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from results.history import History
-from results.op import Op, OpType
+from results.op import NEMESIS, Op, OpType
 from results.record import RunRecord
 
 Q = "t:a:0"
+
+
+S = 1_000_000_000
+"""ns of a second."""
+
+
+class TimedStory:
+    """Writes a history of calls at times in seconds, in any order. A call takes 10 ms."""
+
+    def __init__(self) -> None:
+        self.events: list[Op] = []
+
+    def put(self, at: float, process: int, type_: OpType, f: str, key: str | None, value: Any, **extra: Any) -> None:
+        error = extra.pop("error", None)
+        self.events.append(Op(len(self.events), int(at * S), process, type_, f, key, value, error, extra))
+
+    def call(
+        self,
+        at: float,
+        f: str,
+        key: str | None,
+        requested: Any,
+        got: Any,
+        type_: OpType = "ok",
+        *,
+        ask: Mapping[str, Any] | None = None,
+        took: float = 0.01,
+        process: int | None = None,
+        **extra: Any,
+    ) -> None:
+        """A call of a client of its own, or of `process`. `ask`: the extra of its invocation; None: that of both."""
+        number = len(self.events) if process is None else process
+        first = extra if ask is None else ask
+        self.put(at, number, "invoke", f, key, requested, **first)
+        self.put(at + took, number, type_, f, key, got, **{**first, **extra})
+
+    def fault(self, start: float, end: float, *nodes: str, **more: Any) -> None:
+        """A fault at some nodes that was seen. more: further fields of its value, such as `impairs` and `effects`."""
+        what = {"fault": "kill", "id": len(self.events), "nodes": dict.fromkeys(nodes), "seen": True, **more}
+        self.put(start, NEMESIS, "info", "inject", None, what)
+        self.put(end, NEMESIS, "info", "heal", None, what)
+
+    def run(self, **fields: Any) -> RunRecord:
+        """The run, with these fields of `RunRecord`."""
+        order = sorted(self.events, key=lambda op: op.time)
+        return RunRecord(History(replace(op, index=index) for index, op in enumerate(order)), **fields)
 
 
 class Story:

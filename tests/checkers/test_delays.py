@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.messages.delays import Delays
 from results.deployment import DeploymentRecord
-from results.history import History
-from results.op import NEMESIS, Op, OpType
-from results.record import RunRecord
+from results.op import OpType
 from results.verdict import CheckResult, Verdict
 
 S = 1_000_000_000
@@ -22,21 +19,12 @@ GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
 QUEUES = {"t:a:0": "a", "t:b:0": "b"}
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history, in seconds; a call takes 10 ms. `log`: queue -> (id, since when it is readable) by offset."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[float, int, Op]] = []
+        super().__init__()
         self.log: dict[str, list[tuple[Any, float]]] = {queue: [] for queue in QUEUES}
-
-    def put(self, at: float, process: int, type_: OpType, f: str, key: str | None, value: Any, **extra: Any) -> None:
-        op = Op(0, int(at * S), process, type_, f, key, value, None, extra)
-        heapq.heappush(self.events, (at, len(self.events), op))
-
-    def call(self, at: float, f: str, key: str, asked: Any, got: Any, type_: OpType = "ok", **extra: Any) -> None:
-        process = len(self.events)
-        self.put(at, process, "invoke", f, key, asked, **extra)
-        self.put(at + 0.01, process, type_, f, key, got, **extra)
 
     def delay(self, at: float, identity: int, wait_s: float = 5, type_: OpType = "ok", queue: str = "t:a:0") -> None:
         got = [0, identity] if type_ == "ok" else identity
@@ -44,11 +32,6 @@ class Story:
 
     def deliver(self, at: float, identity: Any, queue: str = "t:a:0") -> None:
         self.log[queue].append((identity, at))
-
-    def fault(self, start: float, end: float, *nodes: str) -> None:
-        what = {"fault": "kill", "id": len(self.events), "nodes": dict.fromkeys(nodes), "seen": True}
-        for at, f in ((start, "inject"), (end, "heal")):
-            self.put(at, NEMESIS, "info", f, None, what)
 
     def read(self, at: float, queue: str, node: str, f: str = "poll", *, down: bool = False) -> None:
         if down:
@@ -60,7 +43,7 @@ class Story:
 
     def reads(self, until: int, every_s: float = 0.5) -> None:
         """Polls of every queue at every node, then the final reads. A node that a fault has hit does not answer."""
-        spells = [(op.time / S, op.f, op.value["nodes"]) for _, _, op in self.events if op.f in ("inject", "heal")]
+        spells = [(op.time / S, op.f, op.value["nodes"]) for op in self.events if op.f in ("inject", "heal")]
         for n in range(int(until / every_s)):
             at = n * every_s
             down = {node for node in ("n1", "n2", "n3", "n4", "n5") if self._down(spells, node, at)}
@@ -77,12 +60,8 @@ class Story:
         return bool(mine) and mine[-1] == "inject"
 
     def judge(self, **environment: Any) -> CheckResult:
-        order = sorted(self.events, key=lambda event: event[:2])
-        ops = [replace(op, index=i) for i, (_, _, op) in enumerate(order)]
         deployment = DeploymentRecord("toy", groups=GROUPS)
-        return Delays(limit_s=10, copied_within_s=75).check(
-            RunRecord(History(ops), deployment=deployment, environment=environment)
-        )
+        return Delays(limit_s=10, copied_within_s=75).check(self.run(deployment=deployment, environment=environment))
 
 
 def test_a_message_that_comes_in_time_is_silent() -> None:
@@ -234,7 +213,7 @@ def test_a_node_that_was_not_read_proves_no_lateness() -> None:
     story.call(2, "poll", "t:a:0", 0, [], node="n1", max=0)
     story.deliver(7, 1)
     story.reads(1)
-    story.events = [e for e in story.events if e[2].f != "replica-read"]
+    story.events = [e for e in story.events if e.f != "replica-read"]
     for queue, group in QUEUES.items():
         for node in GROUPS[group]:
             story.read(40, queue, node, "replica-read")

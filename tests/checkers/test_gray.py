@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.base.schema import BadOp
 from checkers.messages.gray import Gray
 from results.deployment import DeploymentRecord
-from results.history import History
-from results.op import NEMESIS, Op, OpType
-from results.record import RunRecord
+from results.op import OpType
 from results.verdict import CheckResult, Verdict
 
 S = 1_000_000_000
@@ -23,13 +21,13 @@ G, B = "t:a:0", "t:a:1"
 """A gray and a base queue."""
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history, in seconds; a call takes 10 ms. `m0` is gray and reads `G`, `m1` is base and reads `B`, unless
     the story is `bare`.
     """
 
     def __init__(self, bare: bool = False) -> None:
-        self.events: list[tuple[float, Op]] = []
+        super().__init__()
         self.ids = 0
         if not bare:
             for member, gray, key in (("m0", True, G), ("m1", False, B)):
@@ -38,10 +36,8 @@ class Story:
                 self.begin(0.3, member, key, 0)
 
     def call(self, at: float, f: str, value: Any = None, got: Any = None, type_: OpType = "ok", **more: Any) -> None:
-        key, process = more.pop("key", None), more.pop("process")
-        after = more.pop("after", {})
-        for time, kind, what, extra in ((at, "invoke", value, more), (at + 0.01, type_, got, {**more, **after})):
-            self.events.append((time, Op(0, int(time * S), process, kind, f, key, what, None, extra)))  # type: ignore[arg-type]
+        key, process, after = more.pop("key", None), more.pop("process"), more.pop("after", {})
+        super().call(at, f, key, value, got, type_, ask=more, process=process, **after)
 
     def of(self, member: str, at: float, f: str, value: Any = None, got: Any = None, **more: Any) -> None:
         """An op of a member; its process is its number."""
@@ -85,16 +81,12 @@ class Story:
             self.call(at + n * 0.1, "consume", 0, [list(m) for m in messages], process=7, key=key, group="g")
 
     def fault(self, start: float, end: float) -> None:
-        what = {"fault": "kill", "id": len(self.events), "nodes": {"n1": "x"}, "impairs": {"n1": ["n1"]}, "seen": True}
-        for at, f in ((start, "inject"), (end, "heal")):
-            self.events.append((at, Op(0, int(at * S), NEMESIS, "info", f, None, what)))
+        super().fault(start, end, "n1", impairs={"n1": ["n1"]})
 
     def judge(self, environment: Mapping[str, Any] | None = None) -> CheckResult:
         self.drain(100, (G, ()))
-        order = sorted(self.events, key=lambda event: event[0])
-        ops = [replace(op, index=i) for i, (_, op) in enumerate(order)]
         deployment = DeploymentRecord("toy", groups={"a": ("n1", "n2")})
-        return Gray(15).check(RunRecord(History(ops), deployment=deployment, environment=environment or {}))
+        return Gray(15).check(self.run(deployment=deployment, environment=environment or {}))
 
 
 def good() -> Story:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.messages.locks import Locks
 from results.deployment import DeploymentRecord
-from results.history import History
-from results.op import NEMESIS, Op, OpType
-from results.record import RunRecord
+from results.op import OpType
 from results.verdict import CheckResult, Verdict
 
 S = 1_000_000_000
@@ -25,21 +23,15 @@ DOWN = {"n1": ["n1"]}
 LEASE = 60
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history, in seconds; a call takes 10 ms."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[float, int, Op]] = []
-
-    def put(self, at: float, process: int, type_: OpType, f: str, key: str | None, value: Any, **extra: Any) -> None:
-        op = Op(0, int(at * S), process, type_, f, key, value, None, extra)
-        heapq.heappush(self.events, (at, len(self.events), op))
 
     def call(
         self, at: float, f: str, client: str, type_: OpType = "ok", key: str = KEYS[0], node: str = "n1", **more: Any
     ) -> None:
-        process, took, got = len(self.events), more.pop("took", 0.01), more.pop("got", None)
-        self.put(at, process, "invoke", f, key, more.pop("value", None), client=client, group="g")
+        value, got = more.pop("value", None), more.pop("got", None)
+        process, took = len(self.events), more.pop("took", 0.01)
+        self.put(at, process, "invoke", f, key, value, client=client, group="g")
         self.put(at + took, process, type_, f, key, got, node=node, **more)
 
     def lock(self, at: float, client: str, type_: OpType = "ok", **more: Any) -> None:
@@ -50,16 +42,11 @@ class Story:
         self.call(at, "unlock", client, type_, **more)
 
     def fault(self, start: float, end: float, impairs: dict[str, list[str]]) -> None:
-        nodes = dict.fromkeys(list(impairs)[:1])
-        what = {"fault": "kill", "id": len(self.events), "nodes": nodes, "impairs": impairs, "seen": True}
-        for at, f in ((start, "inject"), (end, "heal")):
-            self.put(at, NEMESIS, "info", f, None, what)
+        super().fault(start, end, *list(impairs)[:1], impairs=impairs)
 
     def judge(self, **environment: Any) -> CheckResult:
-        order = sorted(self.events, key=lambda event: event[:2])
-        ops = [replace(op, index=i) for i, (_, _, op) in enumerate(order)]
         deployment = DeploymentRecord("toy", groups={"a": NODES})
-        return Locks(limit_s=10).check(RunRecord(History(ops), deployment=deployment, environment=environment))
+        return Locks(limit_s=10).check(self.run(deployment=deployment, environment=environment))
 
 
 def taken_over(at: float, end: str | None, **more: Any) -> Story:

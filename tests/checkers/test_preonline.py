@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.messages.listing import FOREVER, Listing, Period
 from checkers.messages.preonline import Preonline
 from results.deployment import DeploymentRecord
-from results.history import History
-from results.op import NEMESIS, Op, OpType
-from results.record import RunRecord
+from results.op import OpType
 from results.verdict import CheckResult, Verdict
 
 S = 1_000_000_000
@@ -25,23 +23,12 @@ QUIET, BUSY = "t:a:0", "t:a:1"
 """Committed only at the master; committed along the route."""
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history, in seconds; a call takes 10 ms."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[float, int, Op]] = []
+        super().__init__()
         self.logs: dict[str, list[Path]] = {}
-
-    def put(self, at: float, process: int, type_: OpType, f: str, key: str | None, value: Any, **extra: Any) -> None:
-        op = Op(0, int(at * S), process, type_, f, key, value, None, extra)
-        heapq.heappush(self.events, (at, len(self.events), op))
-
-    def call(
-        self, at: float, f: str, key: str | None, asked: Any, got: Any, type_: OpType = "ok", **extra: Any
-    ) -> None:
-        process = len(self.events)
-        self.put(at, process, "invoke", f, key, asked, **extra)
-        self.put(at + 0.01, process, type_, f, key, got, **extra)
 
     def commit(self, at: float, offset: int, node: str = "n1", key: str = BUSY) -> None:
         self.call(at, "commit", key, offset, offset, node=node, group="g")
@@ -56,17 +43,13 @@ class Story:
 
     def fault(self, start: float, end: float, node: str = "n1", *, cut: bool = False) -> None:
         impairs = {"n1": ["n2", "n3"], "n2": ["n1"], "n3": ["n1"]} if cut else {node: [node]}
-        what = {"fault": "x", "id": len(self.events), "nodes": {node: None}, "impairs": impairs, "seen": True}
-        for at, f in ((start, "inject"), (end, "heal")):
-            self.put(at, NEMESIS, "info", f, None, what)
+        super().fault(start, end, node, impairs=impairs)
 
     def judge(self, **environment: Any) -> CheckResult:
-        order = sorted(self.events, key=lambda event: event[:2])
-        ops = [replace(op, index=i) for i, (_, _, op) in enumerate(order)]
         deployment = DeploymentRecord(
             "toy", nodes={n: f"198.18.0.{i}" for i, n in enumerate(NODES)}, groups={"a": NODES}
         )
-        run = RunRecord(History(ops), deployment=deployment, environment=environment, logs=self.logs)
+        run = self.run(deployment=deployment, environment=environment, logs=self.logs)
         return Preonline(online_within_s=15, copied_within_s=75).check(run)
 
 
@@ -307,8 +290,7 @@ def test_listing() -> None:
     story.members(3, "n2")
     story.call(4, "members", "a", None, None, "fail", name_server="n3")
     story.members(5, "n1", "n2")
-    order = sorted(story.events, key=lambda event: event[:2])
-    listing = Listing(History(replace(op, index=i) for i, (_, _, op) in enumerate(order)))
+    listing = Listing(story.run().history)
     assert listing.masters == {"a": "n1"}
     assert listing.periods("a", "n1") == [Period(int(1.01 * S), int(3.01 * S)), Period(int(5.01 * S), FOREVER)]
     assert not listing.unlisted("a", "n1", int(3.5 * S), int(3.6 * S)), "n3 did not answer afterwards"

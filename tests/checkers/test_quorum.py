@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -10,13 +9,13 @@ from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.messages.quorum import QuorumAck
 from checkers.messages.quorum.rules import ACTING, CONTROLLED, FIXED, RAFT, Setting, rule_of
 from results.deployment import DeploymentRecord, Traits
-from results.history import History
-from results.op import NEMESIS, Op, OpType
-from results.record import Observation, RunRecord
+from results.op import NEMESIS, OpType
+from results.record import Observation
 from results.verdict import CheckResult, Verdict
 
 S = 1_000_000_000
@@ -27,26 +26,19 @@ IN_SET = Traits(in_sync=True)
 PLAIN = Traits()
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history, in seconds."""
 
     def __init__(self, traits: Traits = COUNTED, replicas: int = 3, **options: Any) -> None:
+        super().__init__()
         self.traits, self.nodes = traits, [f"n{i + 1}" for i in range(replicas)]
         self.options = {"inSyncReplicas": "3", "minInSyncReplicas": "2", "enableAutoInSyncReplicas": "true"} | options
-        self.events: list[tuple[float, int, Op]] = []
         self.seen: list[Observation] = []
         self.ids = 0
 
-    def put(self, at: float, process: int, type_: OpType, f: str, key: str | None, value: Any, **more: Any) -> None:
-        error = more.pop("error", None)
-        op = Op(0, int(at * S), process, type_, f, key, value, error, more)
-        heapq.heappush(self.events, (at, len(self.events), op))
-
     def call(self, at: float, f: str, key: str | None, asked: Any, got: Any, type_: OpType = "ok", **more: Any) -> None:
-        process, took = len(self.events), more.pop("took", 0.005)
         places = {name: value for name, value in more.items() if name in ("node", "name_server")}
-        self.put(at, process, "invoke", f, key, asked, **({} if f == "send" else places))
-        self.put(at + took, process, type_, f, key, got, **more)
+        super().call(at, f, key, asked, got, type_, ask={} if f == "send" else places, **{"took": 0.005, **more})
 
     def send(self, at: float, what: str = "ok", node: str = "n1", took: float = 0.005) -> int:
         """A send and what comes of it; its id."""
@@ -95,12 +87,10 @@ class Story:
         self.seen.append(Observation(int(at * S), "n2", "follower", extra=extra))
 
     def judge(self) -> CheckResult:
-        order = sorted(self.events, key=lambda event: event[:2])
-        ops = [replace(op, index=i) for i, (_, _, op) in enumerate(order)]
         deployment = DeploymentRecord(
             "toy", nodes=dict.fromkeys(self.nodes, ""), groups={"a": self.nodes}, traits=self.traits
         )
-        return QuorumAck(6, 15).check(RunRecord(History(ops), deployment=deployment, observations=self.seen))
+        return QuorumAck(6, 15).check(self.run(deployment=deployment, observations=self.seen))
 
 
 BUGS = (

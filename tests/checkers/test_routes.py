@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.messages.routes import Routes
 from results.deployment import DeploymentRecord, Traits
-from results.history import History
-from results.op import NEMESIS, Op, OpType
-from results.record import RunRecord
+from results.op import OpType
 from results.verdict import CheckResult, Verdict
 
 S = 1_000_000_000
@@ -24,24 +21,17 @@ CUT = {"n1": ["n2", "n3"], "n2": ["n1"], "n3": ["n1"]}
 DOWN = {"n1": ["n1"]}
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history, in seconds; a call takes 10 ms."""
 
     def __init__(self, acting: bool = True) -> None:
-        self.events: list[tuple[float, int, Op]] = []
+        super().__init__()
         self.lines: dict[str, list[tuple[float, str]]] = {}
         self.acting = acting
 
-    def put(self, at: float, process: int, type_: OpType, f: str, key: str | None, value: Any, **extra: Any) -> None:
-        op = Op(0, int(at * S), process, type_, f, key, value, None, extra)
-        heapq.heappush(self.events, (at, len(self.events), op))
-
-    def call(
-        self, at: float, f: str, key: str, got: Any, type_: OpType = "ok", took: float = 0.01, **extra: Any
-    ) -> None:
-        process = len(self.events)
-        self.put(at, process, "invoke", f, key, 0 if f == "routed-read" else None, **extra)
-        self.put(at + took, process, type_, f, key, got if type_ == "ok" else None, **extra)
+    def call(self, at: float, f: str, key: str, got: Any, type_: OpType = "ok", **extra: Any) -> None:
+        requested = 0 if f == "routed-read" else None
+        super().call(at, f, key, requested, got if type_ == "ok" else None, type_, **extra)
 
     def members(self, at: float, server: str, *there: str) -> None:
         got = {str(NODES.index(node)): node for node in there}
@@ -55,17 +45,12 @@ class Story:
         self.call(at, "routed-read", "t:a:0", [[0, 1]], type_, node=node)
 
     def fault(self, start: float, end: float, impairs: dict[str, list[str]]) -> None:
-        nodes = dict.fromkeys(list(impairs)[:1])
-        what = {"fault": "x", "id": len(self.events), "nodes": nodes, "impairs": impairs, "seen": True}
-        for at, f in ((start, "inject"), (end, "heal")):
-            self.put(at, NEMESIS, "info", f, None, what)
+        super().fault(start, end, *list(impairs)[:1], impairs=impairs)
 
     def log(self, at: float, node: str, new: int) -> None:
         self.lines.setdefault(node, []).append((at, f"Min broker changed, old: 9-x:1, new {new}-y:1"))
 
     def judge(self, folder: Path | None = None) -> CheckResult:
-        order = sorted(self.events, key=lambda event: event[:2])
-        ops = [replace(op, index=i) for i, (_, _, op) in enumerate(order)]
         deployment = DeploymentRecord("toy", groups={"a": NODES}, traits=Traits(acting_master=self.acting))
         logs = {}
         for node in NODES if folder is not None else ():
@@ -77,10 +62,8 @@ class Story:
                 "".join(f"2026-01-01 00:{int(t) // 60:02d}:{t % 60:06.3f} INFO x - {m}\n" for t, m in lines)
             )
             logs[node] = [path]
-        run = RunRecord(
-            History(ops), {}, {"started_at": "2026-01-01T00:00:00.000000+00:00"}, logs=logs, deployment=deployment
-        )
-        return Routes(detected_s=5).check(run)
+        started = {"started_at": "2026-01-01T00:00:00.000000+00:00"}
+        return Routes(detected_s=5).check(self.run(environment=started, logs=logs, deployment=deployment))
 
 
 def steady(story: Story, until: float = 40, **servers: Any) -> Story:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.messages.transactions import Transactions
 from results.deployment import DeploymentRecord, Traits
-from results.history import History
-from results.op import NEMESIS, Op, OpType
-from results.record import RunRecord
+from results.op import OpType
 from results.verdict import CheckResult, Verdict
 
 S = 1_000_000_000
@@ -24,35 +21,14 @@ QUEUES = {"t:a:0": "a", "t:b:0": "b"}
 MASTERS = {"a": "n1", "b": "n4"}
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history, in seconds; a call takes 10 ms. `log`: queue -> (id, since when it is readable) by offset."""
 
     def __init__(self, until: float = 60) -> None:
         self.until = until
-        self.events: list[tuple[float, int, Op]] = []
+        super().__init__()
         self.log: dict[str, list[tuple[Any, float]]] = {queue: [] for queue in QUEUES}
         self.homes: dict[int, str] = {}
-
-    def put(self, at: float, process: int, type_: OpType, f: str, key: str | None, value: Any, **extra: Any) -> None:
-        op = Op(0, int(at * S), process, type_, f, key, value, None, extra)
-        heapq.heappush(self.events, (at, len(self.events), op))
-
-    def call(
-        self,
-        at: float,
-        f: str,
-        key: str | None,
-        asked: Any,
-        got: Any,
-        type_: OpType = "ok",
-        *,
-        ask: Mapping[str, Any] | None = None,
-        took: float = 0.01,
-        **extra: Any,
-    ) -> None:
-        process = len(self.events)
-        self.put(at, process, "invoke", f, key, asked, **(ask or {}))
-        self.put(at + took, process, type_, f, key, got, **{**(ask or {}), **extra})
 
     def half(self, at: float, identity: int, type_: OpType = "ok", queue: str = "t:a:0") -> None:
         self.homes[identity] = queue
@@ -78,11 +54,6 @@ class Story:
         self.end(at + 0.1, identity, node=MASTERS[QUEUES[queue]])
         self.deliver(at + 0.105, identity, queue)
 
-    def fault(self, start: float, end: float, *nodes: str) -> None:
-        what = {"fault": "kill", "id": len(self.events), "nodes": dict.fromkeys(nodes), "seen": True}
-        for at, f in ((start, "inject"), (end, "heal")):
-            self.put(at, NEMESIS, "info", f, None, what)
-
     def read(self, at: float, queue: str, node: str, f: str = "poll") -> None:
         there = [[offset, m] for offset, (m, since) in enumerate(self.log[queue]) if since <= at]
         done = {"done": True} if f == "replica-read" else {}
@@ -102,12 +73,8 @@ class Story:
                 self.read(self.until, queue, node, "replica-read")
 
     def judge(self, traits: Traits | None = None, **environment: Any) -> CheckResult:
-        order = sorted(self.events, key=lambda event: event[:2])
-        ops = [replace(op, index=i) for i, (_, _, op) in enumerate(order)]
         deployment = DeploymentRecord("toy", groups=GROUPS, traits=traits or Traits())
-        return Transactions(3, 5, 0.5, 10).check(
-            RunRecord(History(ops), deployment=deployment, environment=environment)
-        )
+        return Transactions(3, 5, 0.5, 10).check(self.run(deployment=deployment, environment=environment))
 
     def result(self, **how: Any) -> CheckResult:
         self.finish()

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from sim.rocketmq import names
+from stories import TimedStory
 
 from checkers.messages.queue import Deliveries, Leases, Offsets
 from results.history import History
-from results.op import NEMESIS, Op, OpType
+from results.op import NEMESIS, OpType
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 
@@ -18,19 +19,15 @@ Q = "t:a:0"
 S = 1_000_000_000
 
 
-class Story:
+class Story(TimedStory):
     """Writes a history of group `g`: `at` in seconds; every call takes 10 ms."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[float, Op]] = []
+        super().__init__()
         self.seen: list[Observation] = []
 
-    def put(self, at: float, process: int, type_: OpType, f: str, value: Any, **extra: Any) -> None:
-        self.events.append((at, Op(0, int(at * S), process, type_, f, Q, value, None, {"group": "g", **extra})))
-
     def call(self, at: float, f: str, requested: Any, got: Any, type_: OpType = "ok", **extra: Any) -> None:
-        self.put(at, 0, "invoke", f, requested, **extra)
-        self.put(at + 0.01, 0, type_, f, got, **extra)
+        super().call(at, f, Q, requested, got, type_, process=0, group="g", **extra)
 
     def commit(self, at: float, offset: int, node: str = "n1", type_: OpType = "ok") -> None:
         self.call(at, "commit", offset, offset, type_, node=node)
@@ -46,8 +43,8 @@ class Story:
         what = {"fault": "kill", "id": len(self.events), "impairs": {node: [node]}, "seen": True}
         for when, f in ((at, "inject"), (until, "heal")):
             if when is not None:
-                self.put(when, NEMESIS, "invoke", f, what)
-                self.put(when, NEMESIS, "info", f, what)
+                self.put(when, NEMESIS, "invoke", f, None, what)
+                self.put(when, NEMESIS, "info", f, None, what)
 
     def felt(self, at: float, until: float, *kinds: str, impairs: bool = False) -> None:
         """A fault on n1 with these effects; its injection takes 0.2 s."""
@@ -60,13 +57,11 @@ class Story:
             (until, "info", "heal"),
         ]
         for when, type_, f in times:
-            self.put(when, NEMESIS, type_, f, what)
+            self.put(when, NEMESIS, type_, f, None, what)
 
     @property
     def record(self) -> RunRecord:
-        order = sorted(self.events, key=lambda event: event[0])
-        ops = [Op(i, o.time, o.process, o.type, o.f, o.key, o.value, None, o.extra) for i, (_, o) in enumerate(order)]
-        return RunRecord(History(ops), observations=sorted(self.seen, key=lambda o: o.time))
+        return self.run(observations=sorted(self.seen, key=lambda o: o.time))
 
 
 def offsets(story: Story) -> CheckResult:
@@ -99,8 +94,8 @@ def test_commits_of_unknown_outcome_and_lower_ones_may_be_what_a_broker_knows() 
     story.commit(1, 7)
     story.commit(2, 3)
     story.committed(3, 3)
-    story.put(4, 1, "invoke", "commit", 9, node="n1")
-    story.put(4.1, 1, "info", "commit", 9, node="n1")
+    story.put(4, 1, "invoke", "commit", Q, 9, group="g", node="n1")
+    story.put(4.1, 1, "info", "commit", Q, 9, group="g", node="n1")
     story.committed(5, 9)
     story.committed(6, 3)
     assert offsets(story).verdict == Verdict.VALID
@@ -281,7 +276,7 @@ def test_an_offset_that_nobody_committed(said: int | None, expected: set[str], e
     story = Story()
     if elsewhere:
         story.call(1, "commit", 5, 5, node="n1")
-        story.events = [(at, replace(op, key="t:a:1")) for at, op in story.events]
+        story.events = [replace(op, key="t:a:1") for op in story.events]
     story.committed(2, said)
     result = offsets(story)
     assert names([result]) == expected
@@ -329,7 +324,7 @@ def test_a_message_that_the_group_never_got() -> None:
 def test_a_group_that_was_drained_and_was_given_little_or_nothing(given: int, through: bool) -> None:
     story = consumed(*[(1, 0, [1])][:given])
     if not through:
-        story.events = [(at, op) for at, op in story.events if op.f != "replica-read"]
+        story.events = [op for op in story.events if op.f != "replica-read"]
     result = Deliveries().check(story.record)
     assert (result.verdict, names([result])) == (Verdict.INVALID, {"lost-to-group"})
     assert result.anomalies[0].details["count"] == 4 - given
@@ -337,11 +332,11 @@ def test_a_group_that_was_drained_and_was_given_little_or_nothing(given: int, th
 
 def test_a_group_owes_nothing_of_what_is_lost_or_was_deleted_for_its_age() -> None:
     story = consumed((1, 0, [1]), (2, 3, [4]))
-    shown = story.events[-1][1]
+    shown = story.events[-1]
     held = {"lost": [[0, 1], [3, 4]], "expired": [[3, 4]]}
     for what, messages in held.items():
         extra = {**shown.extra, "min": 3 if what == "expired" else 0}
-        story.events[-1] = (21.01, replace(shown, value=messages, extra=extra))
+        story.events[-1] = replace(shown, value=messages, extra=extra)
         assert names([Deliveries().check(story.record)]) == set(), what
 
 
