@@ -1,7 +1,7 @@
 """The effort of the tests that search: `HARNESS_EFFORT`, one of `fast` (`make test-fast`), `ci` (`make test`), `night`.
 
 A test that draws its cases draws `effort(count)` of them. The mutants of the kernel and of the judges must die at the
-effort of CI (docs/design.md, section 7).
+effort of CI: `tests/checkers/test_kernel_mutants.py`, `tests/fuzz/judge_mutants.py`.
 """
 
 from __future__ import annotations
