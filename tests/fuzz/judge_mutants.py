@@ -96,15 +96,17 @@ def tests_of(path: Path) -> list[str]:
     return [str(test.relative_to(ROOT)) for test in direct or found if any(name in test.read_text() for name in names)]
 
 
-def dies(folder: Path, tests: list[str], effort: str) -> bool:
-    """True if a test fails, or does not end."""
+def dies(folder: Path, tests: list[str], effort: str) -> str:
+    """Returns the end of what pytest printed if a test fails, or does not end; else nothing."""
     argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not cluster", *tests]
     environment = os.environ | {"HARNESS_EFFORT": effort, "PYTHONPATH": str(folder)}
     try:
-        ended = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, check=False, timeout=PATIENCE_S)
+        ended = subprocess.run(
+            argv, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
     except subprocess.TimeoutExpired:
-        return True
-    return ended.returncode not in (0, 5)
+        return "it did not end"
+    return "" if ended.returncode in (0, 5) else ended.stdout[-1000:] or "pytest failed"
 
 
 def main() -> int:
@@ -123,8 +125,8 @@ def main() -> int:
         for file in COPIED_FILES:
             shutil.copy(ROOT / file, folder / file)
         every = sorted({test for mutant in drawn for test in tests_of(mutant.path)})
-        if dies(folder, every, "ci"):
-            sys.exit("the tests fail on the judges as they are")
+        if failed := dies(folder, every, "ci"):
+            sys.exit(f"the tests fail on the judges as they are: {failed}")
         for mutant in drawn:
             whole = (folder / mutant.path).read_text()
             (folder / mutant.path).write_text(mutant.source)
