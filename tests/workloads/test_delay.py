@@ -10,31 +10,27 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout
+from sim.plays import play as played
 
-import harness.generator as gen
 import workloads.delay
-from checkers.base.api import judge
-from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, ServerPlan
-from harness.run import virtual_time
-from harness.run.interpreter import Interpreter
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.delay import LONGEST_S, Delay, DelayWorkload
-from workloads.places import Queue, TopicLayout
+from workloads.places import TopicLayout
 
 GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
 NODES = [node for nodes in GROUPS.values() for node in nodes]
 
 
 def places() -> TopicLayout:
-    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
-    queues = [Queue("t", group, n) for group in GROUPS for n in range(2)]
-    return TopicLayout(False, "t", "readers", queues, GROUPS, endpoints, [], [])
+    return layout(NODES, GROUPS, 2)
 
 
 class Brokers:
@@ -97,20 +93,7 @@ class Brokers:
 def play(workload: DelayWorkload, brokers: Brokers, seconds: float = 12) -> RunRecord:
     """Load, recovery, final phase."""
     workload._places = places()
-    ops: list[Op] = []
-
-    async def phases() -> None:
-        interpreter = Interpreter(
-            concurrency=workload.plan.concurrency, client=lambda thread: brokers, journal=ops.append, deadline_s=4
-        )
-        for phase in ("main", "recovery"):
-            rng = workload.plan.rng(phase)
-            load = gen.rate(workload.plan.rate or 1, workload.generator(rng, phase), rng=rng)
-            await interpreter.run(gen.clients(gen.time_limit(seconds, load)), phase)
-        await interpreter.run(gen.time_limit(90, workload.final([], NODES)), "final")
-        await interpreter.close()
-
-    virtual_time.run(phases())
+    ops = played(workload, lambda thread: brokers, seconds, NODES, final_s=90)
     return RunRecord(History(ops), deployment=DeploymentRecord("toy", groups=GROUPS))
 
 
@@ -121,8 +104,7 @@ def plan(seed: int, **more: Any) -> Plan:
 
 def judged(workload: DelayWorkload, record: RunRecord) -> Judgement:
     deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups=GROUPS)
-    mine = [c for c in workload.checkers(deployment) if c.name in ("delays", "stats", "availability")]
-    return judge(record, [WellFormed(), *mine])
+    return judged_by(workload, record, deployment, "delays", "stats", "availability")
 
 
 @pytest.mark.slow

@@ -12,16 +12,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout
+from sim.plays import play as played
 
-import harness.generator as gen
 from checkers.base.api import judge
 from checkers.messages.queue import Deliveries, Leases
 from checkers.messages.topics import KnownTopics
-from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
-from harness.run import virtual_time
-from harness.run.interpreter import Interpreter
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
@@ -37,9 +36,7 @@ JUDGES = {"log", "linearizability", "replicas", "deliveries", "offsets", "leases
 
 
 def places() -> TopicLayout:
-    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
-    queues = [Queue("t", "a", n) for n in range(4)]
-    return TopicLayout(False, "t", "readers", queues, {"a": NODES}, endpoints, [], [])
+    return layout(NODES, {"a": NODES}, 4)
 
 
 class Brokers:
@@ -180,32 +177,15 @@ def play(workload: LogWorkload, brokers: Brokers, seconds: float = 8) -> RunReco
     workload._places = places()
     if isinstance(workload, QueueWorkload):
         workload.group = "g"
-    ops: list[Op] = []
 
-    async def phases() -> None:
-        interpreter = Interpreter(
-            concurrency=workload.plan.concurrency, client=lambda thread: brokers, journal=ops.append, deadline_s=4
-        )
-        for phase in ("main", "recovery"):
-            rng = workload.plan.rng(phase)
-            load = gen.rate(workload.plan.rate or 1, workload.generator(rng, phase), rng=rng)
-            await interpreter.run(gen.clients(gen.time_limit(seconds, load)), phase)
+    def calm() -> None:
         brokers.trouble, brokers.forgetful = 0, False
-        await interpreter.run(gen.time_limit(60, workload.final([], NODES)), "final")
-        await interpreter.close()
 
-    virtual_time.run(phases())
-    return RunRecord(History(ops))
+    return RunRecord(History(played(workload, lambda thread: brokers, seconds, NODES, final_s=60, before_final=calm)))
 
 
 def judged(workload: LogWorkload, record: RunRecord) -> Judgement:
-    return judge(
-        record,
-        [
-            WellFormed(),
-            *(c for c in workload.checkers(DeploymentRecord("toy", dict.fromkeys(NODES, ""))) if c.name in JUDGES),
-        ],
-    )
+    return judged_by(workload, record, DeploymentRecord("toy", dict.fromkeys(NODES, "")), *JUDGES)
 
 
 def plan(seed: int, **more: Any) -> Plan:

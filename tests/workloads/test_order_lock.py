@@ -10,16 +10,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout
+from sim.plays import play as played
 from toy_servers import LONG, ToyServer, run, serving
 
-import harness.generator as gen
-from checkers.base.api import judge
 from checkers.messages.locks import Locks
-from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, ServerPlan
-from harness.run import virtual_time
-from harness.run.interpreter import Interpreter
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
@@ -90,31 +88,14 @@ class Brokers:
 def play(seed: int, trouble: float, bug: str | None = None, seconds: float = 30) -> tuple[Judgement, RunRecord]:
     """Load and recovery, judged."""
     dice = Random(seed)
-    plan = Plan(workload="order-lock", seed=seed, rate=120, concurrency=dice.randint(4, 10))
-    workload = OrderLockWorkload(plan)
-    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
-    queues = [Queue("t", group, n) for group in GROUPS for n in range(2)]
-    workload._places = TopicLayout(False, "t", "readers", queues, GROUPS, endpoints, [], [])
+    workload = OrderLockWorkload(Plan(workload="order-lock", seed=seed, rate=120, concurrency=dice.randint(4, 10)))
+    workload._places = layout(NODES, GROUPS, 2)
     workload.group = "holders"
-    ops: list[Op] = []
     brokers = Brokers(Random(seed), trouble, bug)
-
-    async def phases() -> None:
-        interpreter = Interpreter(
-            concurrency=plan.concurrency, client=lambda thread: brokers, journal=ops.append, deadline_s=4
-        )
-        for phase in ("main", "recovery"):
-            rng = plan.rng(phase)
-            load = gen.rate(plan.rate or 1, workload.generator(rng, phase), rng=rng)
-            await interpreter.run(gen.clients(gen.time_limit(seconds, load)), phase)
-        await interpreter.run(workload.final([], NODES), "final")
-        await interpreter.close()
-
-    virtual_time.run(phases())
+    ops = played(workload, lambda thread: brokers, seconds, NODES)
     record = RunRecord(History(ops), deployment=DeploymentRecord("toy", groups=GROUPS))
     deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups=GROUPS)
-    mine = [c for c in workload.checkers(deployment) if c.name in ("locks", "stats", "availability")]
-    return judge(record, [WellFormed(), *mine]), record
+    return judged_by(workload, record, deployment, "locks", "stats", "availability"), record
 
 
 @pytest.mark.slow

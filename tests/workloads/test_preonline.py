@@ -9,18 +9,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout, struck
+from sim.plays import play as played
 from toy_servers import LONG, ToyServer, free_port, run, serving
 
-import harness.generator as gen
-from checkers.base.api import judge
-from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
-from harness.run import virtual_time
-from harness.run.interpreter import Interpreter
 from results.deployment import DeploymentRecord
-from results.history import History
-from results.op import INFO, INVOKE, NEMESIS, Op
+from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.brokers import Beliefs
@@ -94,36 +91,16 @@ class Cluster:
 
 def play(seed: int, bug: str | None = None) -> tuple[Judgement, RunRecord]:
     """50 s of load, judged."""
-    plan = Plan(workload="preonline", seed=seed, rate=100, concurrency=Random(seed).randint(4, 10))
-    workload = PreonlineWorkload(plan)
-    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
-    queues = [Queue("t", group, n) for group in GROUPS for n in range(4)]
-    workload._places = TopicLayout(False, "t", "readers", queues, GROUPS, endpoints, [], [])
-    workload.group, workload.servers = "g", dict.fromkeys(NODES[:3], ("", 0))
-    ops: list[Op] = []
-    cluster = Cluster(Random(seed), bug)
-
-    async def phases() -> None:
-        interpreter = Interpreter(
-            concurrency=plan.concurrency, client=lambda thread: cluster, journal=ops.append, deadline_s=4
-        )
-        load = gen.rate(plan.rate or 1, workload.generator(plan.rng("main"), "main"), rng=plan.rng("main"))
-        await interpreter.run(gen.clients(gen.time_limit(50, load)), "main")
-        await interpreter.run(workload.final([], NODES), "final")
-        await interpreter.close()
-
-    virtual_time.run(phases())
-    what = {"fault": "kill", "id": 1, "nodes": {"n1": None}, "impairs": {"n1": ["n1"]}, "seen": True}
-    times = ((DOWN, "inject"), (UP, "heal"))
-    struck = [Op(0, int(at * S), NEMESIS, t, f, None, what) for at, f in times for t in (INVOKE, INFO)]
-    history = History(
-        Op(i, op.time, op.process, op.type, op.f, op.key, op.value, op.error, op.extra)
-        for i, op in enumerate(sorted([*ops, *struck], key=lambda op: op.time))
+    workload = PreonlineWorkload(
+        Plan(workload="preonline", seed=seed, rate=100, concurrency=Random(seed).randint(4, 10))
     )
+    workload._places = layout(NODES, GROUPS, 4)
+    workload.group, workload.servers = "g", dict.fromkeys(NODES[:3], ("", 0))
+    cluster = Cluster(Random(seed), bug)
+    ops = played(workload, lambda thread: cluster, 50, NODES, phases=["main"])
     deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups=GROUPS)
-    record = RunRecord(history, deployment=deployment)
-    mine = [c for c in workload.checkers(deployment) if c.name in ("preonline", "stats", "availability")]
-    return judge(record, [WellFormed(), *mine]), record
+    record = RunRecord(struck(ops, "kill", "n1", DOWN, UP), deployment=deployment)
+    return judged_by(workload, record, deployment, "preonline", "stats", "availability"), record
 
 
 @pytest.mark.slow

@@ -11,24 +11,21 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout, struck
+from sim.plays import play as played
 from stored_messages import stored
 from toy_servers import LONG, ToyServer, free_port, run, serving
 
-import harness.generator as gen
-from checkers.base.api import judge
-from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.parts.resolve import resolve
 from harness.plan.plan import Plan, PlanError, ServerPlan
-from harness.run import virtual_time
-from harness.run.interpreter import Interpreter
 from infra.machines.api import Completed, InfraError
 from infra.systems.rocketmq.message_body import body_of
 from infra.systems.rocketmq.protocol.messages import offset_message_id
 from infra.systems.rocketmq.store.remote import record_at
 from results.deployment import DeploymentRecord, Traits
-from results.history import History
-from results.op import INFO, INVOKE, NEMESIS, Op
+from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.brokers import Beliefs
@@ -110,37 +107,19 @@ class Group:
 
 def play(seed: int, bug: str | None = None) -> tuple[Judgement, RunRecord]:
     """A minute of load, judged."""
-    plan = resolve(Plan(workload="quorum-ack", seed=seed, concurrency=Random(seed).randint(6, 12)))
-    workload = QuorumAckWorkload(plan)
-    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
-    workload._places = TopicLayout(False, "t", "readers", QUEUES, {"a": NODES}, endpoints, [], [])
+    workload = QuorumAckWorkload(
+        resolve(Plan(workload="quorum-ack", seed=seed, concurrency=Random(seed).randint(6, 12)))
+    )
+    workload._places = layout(NODES, {"a": NODES}, QUEUES)
     workload.servers = dict.fromkeys(NODES, ("", 0))
     workload._brokers = dict.fromkeys(NODES)  # type: ignore[arg-type]
-    ops: list[Op] = []
     group = Group(Random(seed), bug)
-
-    async def phases() -> None:
-        interpreter = Interpreter(
-            concurrency=plan.concurrency, client=lambda thread: group, journal=ops.append, deadline_s=4
-        )
-        load = gen.rate(plan.rate or 1, workload.generator(plan.rng("main"), "main"), rng=plan.rng("main"))
-        await interpreter.run(gen.clients(gen.time_limit(55, load)), "main")
-        await interpreter.run(workload.final([], NODES), "final")
-        await interpreter.close()
-
-    virtual_time.run(phases())
-    what = {"fault": "stop", "id": 1, "nodes": {"n3": None}, "impairs": {"n3": ["n3"]}, "seen": True}
-    times = ((STOPPED, "inject"), (CONTINUED, "heal"))
-    struck = [Op(0, int(at * S), NEMESIS, t, f, None, what) for at, f in times for t in (INVOKE, INFO)]
-    history = History(
-        Op(i, op.time, op.process, op.type, op.f, op.key, op.value, op.error, op.extra)
-        for i, op in enumerate(sorted([*ops, *struck], key=lambda op: op.time))
-    )
-    deployment = DeploymentRecord(
-        "toy", dict.fromkeys(NODES, ""), groups={"a": NODES}, traits=Traits(acting_master=True)
-    )
-    mine = [c for c in workload.checkers(deployment) if c.name in ("quorum", "log", "replicas", "stats")]
-    return judge(RunRecord(history, deployment=deployment), [WellFormed(), *mine]), RunRecord(history)
+    ops = played(workload, lambda thread: group, 55, NODES, phases=["main"])
+    history = struck(ops, "stop", "n3", STOPPED, CONTINUED)
+    traits = Traits(acting_master=True)
+    deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups={"a": NODES}, traits=traits)
+    record = RunRecord(history, deployment=deployment)
+    return judged_by(workload, record, deployment, "quorum", "log", "replicas", "stats"), RunRecord(history)
 
 
 @pytest.mark.slow

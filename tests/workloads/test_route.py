@@ -9,15 +9,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout
+from sim.plays import play as played
 from toy_servers import LONG, ToyServer, free_port, run, serving
 
-import harness.generator as gen
-from checkers.base.api import judge
-from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
-from harness.run import virtual_time
-from harness.run.interpreter import Interpreter
 from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import Op
@@ -70,31 +68,15 @@ class Cluster:
 
 def play(seed: int, bug: str | None = None) -> tuple[Judgement, RunRecord]:
     """40 s of load, judged."""
-    plan = Plan(workload="route", seed=seed, rate=100, concurrency=Random(seed).randint(3, 10))
-    workload = RouteWorkload(plan)
-    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
-    queues = [Queue("t", group, n) for group in GROUPS for n in range(4)]
-    workload._places = TopicLayout(False, "t", "readers", queues, GROUPS, endpoints, [], [])
+    workload = RouteWorkload(Plan(workload="route", seed=seed, rate=100, concurrency=Random(seed).randint(3, 10)))
+    workload._places = layout(NODES, GROUPS, 4)
     workload.servers = dict.fromkeys(NODES[:3], ("", 0))
-    ops: list[Op] = []
     cluster = Cluster(Random(seed), bug)
-
-    async def phases() -> None:
-        interpreter = Interpreter(
-            concurrency=plan.concurrency, client=lambda thread: cluster, journal=ops.append, deadline_s=4
-        )
-        load = gen.rate(plan.rate or 1, workload.generator(plan.rng("main"), "main"), rng=plan.rng("main"))
-        await interpreter.run(gen.clients(gen.time_limit(40, load)), "main")
-        await interpreter.run(workload.final([], NODES), "final")
-        await interpreter.close()
-
-    virtual_time.run(phases())
-    deployment = DeploymentRecord(
-        "toy", dict.fromkeys(NODES, ""), groups=GROUPS, traits=Traits(60.0, acting_master=True)
-    )
+    ops = played(workload, lambda thread: cluster, 40, NODES, phases=["main"])
+    traits = Traits(60.0, acting_master=True)
+    deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups=GROUPS, traits=traits)
     record = RunRecord(History(ops), deployment=deployment)
-    mine = [c for c in workload.checkers(deployment) if c.name in ("routes", "stats", "availability")]
-    return judge(record, [WellFormed(), *mine]), record
+    return judged_by(workload, record, deployment, "routes", "stats", "availability"), record
 
 
 @pytest.mark.slow

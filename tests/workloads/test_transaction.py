@@ -11,15 +11,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout
+from sim.plays import play as played
 from stored_messages import stored
 
-import harness.generator as gen
-from checkers.base.api import judge
-from checkers.run.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
 from harness.run import virtual_time
-from harness.run.interpreter import Interpreter
 from infra.systems.remoting.frame import Frame
 from results.deployment import DeploymentRecord
 from results.history import History
@@ -28,7 +27,7 @@ from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.asked import SAME_ROUND_S, AskedProducer
 from workloads.messages import PHASE
-from workloads.places import Queue, TopicLayout
+from workloads.places import TopicLayout
 from workloads.transaction import INTERVAL_S, TIMEOUT_S, Decision, Transacting, TransactionWorkload
 
 GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
@@ -36,9 +35,7 @@ NODES = [node for nodes in GROUPS.values() for node in nodes]
 
 
 def places() -> TopicLayout:
-    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
-    queues = [Queue("t", group, n) for group in GROUPS for n in range(2)]
-    return TopicLayout(False, "t", "readers", queues, GROUPS, endpoints, [], [])
+    return layout(NODES, GROUPS, 2)
 
 
 class Brokers:
@@ -131,23 +128,7 @@ class Connected:
 def play(workload: TransactionWorkload, brokers: Brokers, seconds: float = 20) -> RunRecord:
     """Load, recovery, final phase."""
     workload._places = places()
-    ops: list[Op] = []
-
-    async def phases() -> None:
-        interpreter = Interpreter(
-            concurrency=workload.plan.concurrency,
-            client=lambda thread: Connected(brokers),
-            journal=ops.append,
-            deadline_s=4,
-        )
-        for phase in ("main", "recovery"):
-            rng = workload.plan.rng(phase)
-            load = gen.rate(workload.plan.rate or 1, workload.generator(rng, phase), rng=rng)
-            await interpreter.run(gen.clients(gen.time_limit(seconds, load)), phase)
-        await interpreter.run(gen.time_limit(120, workload.final([], NODES)), "final")
-        await interpreter.close()
-
-    virtual_time.run(phases())
+    ops = played(workload, lambda thread: Connected(brokers), seconds, NODES, final_s=120)
     return RunRecord(History(ops), deployment=DeploymentRecord("toy", groups=GROUPS))
 
 
@@ -158,8 +139,7 @@ def plan(seed: int, **more: Any) -> Plan:
 
 def judged(workload: TransactionWorkload, record: RunRecord) -> Judgement:
     deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups=GROUPS)
-    mine = [c for c in workload.checkers(deployment) if c.name in ("transactions", "stats", "availability")]
-    return judge(record, [WellFormed(), *mine])
+    return judged_by(workload, record, deployment, "transactions", "stats", "availability")
 
 
 @pytest.mark.slow
