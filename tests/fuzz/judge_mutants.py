@@ -96,13 +96,13 @@ def tests_of(path: Path) -> list[str]:
     return [str(test.relative_to(ROOT)) for test in direct or found if any(name in test.read_text() for name in names)]
 
 
-def dies(folder: Path, tests: list[str], effort: str) -> str:
+def dies(folder: Path, tests: list[str], effort: str, patience_s: float = PATIENCE_S) -> str:
     """Returns the end of what pytest printed if a test fails, or does not end; else nothing."""
     argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not cluster", *tests]
     environment = os.environ | {"HARNESS_EFFORT": effort, "PYTHONPATH": str(folder)}
     try:
         ended = subprocess.run(
-            argv, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+            argv, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=patience_s
         )
     except subprocess.TimeoutExpired:
         return "it did not end"
@@ -125,7 +125,7 @@ def main() -> int:
         for file in COPIED_FILES:
             shutil.copy(ROOT / file, folder / file)
         every = sorted({test for mutant in drawn for test in tests_of(mutant.path)})
-        if failed := dies(folder, every, "ci"):
+        if failed := dies(folder, every, "ci", 10 * PATIENCE_S):
             sys.exit(f"the tests fail on the judges as they are: {failed}")
         for mutant in drawn:
             whole = (folder / mutant.path).read_text()
