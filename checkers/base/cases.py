@@ -80,7 +80,7 @@ def anomalies(
     window = first.start, first.end
     if whole and limit is None:
         window = min(case.start for case in cases), max(case.end for case in cases)
-    head = what.format(n=f"{len(cases):,}", queues=f"{len(keys):,}")
+    head = what.replace("{n}", f"{len(cases):,}").replace("{queues}", f"{len(keys):,}")
     yield Anomaly(
         name,
         f"{head}: {first.text}.{scene.describe(first.start, first.end, first.broker_group)}",
@@ -108,12 +108,15 @@ def of_parts(
 
 
 def by_group(
-    scene: RunTimeline, name: str, cases: Sequence[Case], what: str, limit: int | None = None
+    scene: RunTimeline, name: str, cases: Sequence[Case], what: str, limit: int | None = None, **options: Any
 ) -> Iterator[Anomaly]:
-    """Yields one of `anomalies` for each broker group with such cases, in order of their first case."""
+    """Yields one of `anomalies` for each broker group with such cases, in order of their first case. A clause without
+    the number of cases gets it at its end.
+    """
+    head = what if "{n}" in what else f"{what} ({{n}} cases)"
     for group in dict.fromkeys(case.group for case in cases):
         some = [case for case in cases if case.group == group]
-        yield from anomalies(scene, name, some, f"{what} ({{n}} cases)", limit=limit)
+        yield from anomalies(scene, name, some, head, limit=limit, **options)
 
 
 def by_reason(

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkers.base.cases import Case, anomalies, of_parts
+from checkers.base.cases import Case, anomalies, by_group, of_parts
 from checkers.base.legality import Part, conclude, divided, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.duties import Duty, Followed, QueueReads, follow, never_sent
@@ -94,18 +94,11 @@ class Delays:
         everyone = list(messages.values())
         lost, open_ = _lost(everyone, reads, service)
         again, later = _copies(everyone, reads, self.limit)
-        late = _late(everyone, reads, service)
         recalled = divided(lossy, _recalled(everyone), lambda case: [case.start])
         found = [
             *of_parts(scene, "delayed-lost", divided(lossy, lost, _lossy_times), _LOST, **_SHOWN),
             *anomalies(scene, "delivered-early", _early(everyone), _EARLY, **_SHOWN),
-            *(
-                anomaly
-                for group in dict.fromkeys(case.group for case in late)
-                for anomaly in anomalies(
-                    scene, "delivered-late", [c for c in late if c.group == group], _LATE, limit=self.limit, **_SHOWN
-                )
-            ),
+            *by_group(scene, "delivered-late", _late(everyone, reads, service), _LATE, self.limit, **_SHOWN),
             *of_parts(scene, "recalled-delivered", recalled, _RECALLED, **_SHOWN),
             *anomalies(scene, "aborted-read", _refused(everyone), _REFUSED, **_SHOWN),
             *never_sent(strangers),

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from checkers.base.cases import Case, anomalies, of_parts
+from checkers.base.cases import Case, anomalies, by_group, of_parts
 from checkers.base.legality import Part, conclude, divided, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.duties import Duty, Followed, QueueReads, follow, never_sent, unserved
@@ -88,19 +88,12 @@ class Transactions:
         scene = RunTimeline(run)
         duty = _Duty(run, scene, everyone, self.bound)
         open_, lost = _lost(everyone, reads, duty)
-        unasked = _never_asked(duty, everyone)
         found = [
             *of_parts(scene, "committed-lost", divided(permission(run, "lost"), lost, _lossy_times), _LOST, **_SHOWN),
             *anomalies(scene, "rolled-back-read", _rolled_back(everyone), _ROLLED_BACK, **_SHOWN),
             *anomalies(scene, "uncommitted-read", _uncommitted(everyone), _UNCOMMITTED, **_SHOWN),
             *anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED, **_SHOWN),
-            *(
-                anomaly
-                for group in dict.fromkeys(case.group for case in unasked)
-                for anomaly in anomalies(
-                    scene, "never-asked", [c for c in unasked if c.group == group], _ASKED, limit=self.bound, **_SHOWN
-                )
-            ),
+            *by_group(scene, "never-asked", _never_asked(duty, everyone), _ASKED, self.bound, **_SHOWN),
             *of_parts(scene, "delivered-again", self._again(scene, everyone), _AGAIN, **_SHOWN),
             *never_sent(strangers),
         ]

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from checkers.base.legality import conclude
-from checkers.base.timeline import RunTimeline, group_of
+from checkers.base.cases import Case, anomalies
+from checkers.base.legality import Part, conclude
+from checkers.base.timeline import RunTimeline
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock
 from results.history import Call, History
@@ -140,41 +141,23 @@ class Leases:
         return conclude(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
     def _leased_twice(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
-        for some, age_s in self._divided(scene, cases):
-            if some:
-                group, identity, a, b, _ = some[0]
-                longer = (a.sure - (a.call.end or 0)) / SECOND
-                reason = (
-                    f"{len(some):,} messages were leased twice at once in group {group}: message {identity} (offset "
-                    f"{a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
-                    f"{longer:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
-                )
-                pairs = [(a, b) for _, _, a, b, _ in some]
-                yield self._excused(_anomaly("leased-twice", reason, scene, pairs, age_s is not None), age_s)
+        for part in self._divided(scene, cases):
+            some = [_case(a, b, _twice(identity, a, b)) for _, identity, a, b, _ in part.cases]
+            what = f"{{n}} messages were leased twice at once in group {part.cases[0][0]}"
+            yield from anomalies(scene, "leased-twice", some, what, legal=part.legal, more=part.details, whole=True)
 
     def _acked_redelivered(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
-        for some, age_s in self._divided(scene, cases):
-            if some:
-                group, identity, ack, lease, _ = some[0]
-                reason = (
-                    f"{len(some):,} messages were delivered to group {group} after their acknowledgement had been "
-                    f"accepted: message {identity} (offset {lease.offset} of {lease.queue}), acknowledged at "
-                    f"{clock(ack.end or 0)}, again by {lease.node} at {clock(lease.call.end or 0)}"
-                )
-                pairs = [(a, b) for _, _, a, b, _ in some]
-                yield self._excused(_anomaly("acked-redelivered", reason, scene, pairs, age_s is not None), age_s)
+        for part in self._divided(scene, cases):
+            some = [_case(ack, b, _after(identity, ack, b)) for _, identity, ack, b, _ in part.cases]
+            group = part.cases[0][0]
+            what = f"{{n}} messages were delivered to group {group} after their acknowledgement had been accepted"
+            yield from anomalies(
+                scene, "acked-redelivered", some, what, legal=part.legal, more=part.details, whole=True
+            )
 
-    def _excused(self, found: Anomaly, age_s: float | None) -> Anomaly:
-        """The anomaly with the limit, and the longest time from a forgotten fact to its cause (`age_s`; None: not
-        permitted).
-        """
-        if age_s is None:
-            return found
-        return replace(found, details={**found.details, "bound_s": self.slack / SECOND, "nearest_s": round(age_s, 3)})
-
-    def _divided(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[tuple[list[Doubled], float | None]]:
-        """Yields the cases that nothing permits (None), then the others, with the longest time from the fact that the
-        brokers must have forgotten to the fault, or change of master, that explains it.
+    def _divided(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Part[Doubled]]:
+        """Yields the cases that nothing permits, then the others, with the longest time from the fact that the brokers
+        must have forgotten to the fault, or change of master, that explains it.
         """
         wrong: list[Doubled] = []
         legal: list[Doubled] = []
@@ -183,8 +166,10 @@ class Leases:
             found = [age for one in case[4] if (age := self._forgotten(scene, *one)) is not None]
             (legal if found else wrong).append(case)
             ages += [min(found)] if found else []
-        yield wrong, None
-        yield legal, max(ages, default=0.0)
+        if wrong:
+            yield Part(wrong)
+        if legal:
+            yield Part(legal, _AFTER_A_FAULT, {"bound_s": self.slack / SECOND, "nearest_s": round(max(ages), 3)})
 
     def _forgotten(self, scene: RunTimeline, first: int, last: int, again: Lease) -> float | None:
         """The time, in seconds, from a fact between `first` and `last` (ns) to the fault, or change of master, that may
@@ -323,28 +308,40 @@ def _never_returned(
     if not gone:
         return
     waited = max(((lease.over, last_pop[group]) for group, _, lease in gone), key=lambda span: span[1] - span[0])
-    group, identity, lease = gone[0]
-    reason = (
-        f"{len(gone):,} messages of group {group} were popped, never acknowledged, and not delivered again within "
-        f"{limit / SECOND:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
-        f"from {lease.node} at {clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest"
+    what = (
+        f"{{n}} messages of group {gone[0][0]} were popped, never acknowledged, and not delivered again within "
+        f"{limit / SECOND:g} s after their leases"
     )
-    found = _anomaly("never-returned", reason, scene, [(lease, lease) for _, _, lease in gone], False)
-    yield replace(found, window=waited, limit_s=limit / SECOND)
+    cases = [
+        _case(
+            lease.call,
+            lease,
+            f"message {identity} (offset {lease.offset} of {lease.queue}), popped from {lease.node} at "
+            f"{clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest",
+        )
+        for _, identity, lease in gone
+    ]
+    for found in anomalies(scene, "never-returned", cases, what):
+        yield replace(found, window=waited, limit_s=limit / SECOND)
 
 
-def _anomaly(
-    name: str, reason: str, scene: RunTimeline, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool
-) -> Anomaly:
-    calls = [(a.call if isinstance(a, Lease) else a, b.call) for a, b in pairs]
-    window = (calls[0][0].start, max(b.end or b.start for _, b in calls))
-    key = pairs[0][1].queue
-    return Anomaly(
-        name,
-        f"{reason}.{scene.describe(window[0], calls[0][1].end or window[1], group_of(key))}",
-        key if len({b.queue for _, b in pairs}) == 1 else None,
-        sorted({call.invoke.index for pair in calls[:6] for call in pair}),
-        window,
-        {"count": len(pairs), **scene.details(*window, group_of(key))},
-        legal=_AFTER_A_FAULT if legal else None,
+def _case(first: Call | Lease, lease: Lease, text: str) -> Case:
+    """A case of two deliveries, or of an acknowledgement and a delivery."""
+    call = first.call if isinstance(first, Lease) else first
+    ops = sorted({call.invoke.index, lease.call.invoke.index})
+    return Case(call.start, lease.call.end or lease.call.start, ops, text, key=lease.queue)
+
+
+def _twice(identity: int, a: Lease, b: Lease) -> str:
+    longer = (a.sure - (a.call.end or 0)) / SECOND
+    return (
+        f"message {identity} (offset {a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
+        f"{longer:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
+    )
+
+
+def _after(identity: int, ack: Call, lease: Lease) -> str:
+    return (
+        f"message {identity} (offset {lease.offset} of {lease.queue}), acknowledged at {clock(ack.end or 0)}, again by "
+        f"{lease.node} at {clock(lease.call.end or 0)}"
     )
