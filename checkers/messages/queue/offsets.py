@@ -252,7 +252,7 @@ def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anoma
         ops = sorted(
             {i for b in [worst, *cases[:5]] for i in (b.last.start if b.last else b.query.start, b.query.start)}
         )
-        yield _anomaly(
+        yield Anomaly(
             "committed-offset-regression" if back else "committed-offset-jump",
             reason,
             worst.queue,
@@ -273,9 +273,3 @@ def _words(last: Commit | None) -> str:
     if last.acked >= _FOREVER:
         return f"the last commit was of {last.offset}, at {last.node}, and not acknowledged"
     return f"{last.offset} had been committed and acknowledged by {last.node} at {clock(last.acked)}"
-
-
-def _anomaly(
-    name: str, reason: str, key: str, ops: Sequence[int], window: tuple[int, int], details: dict[str, Any]
-) -> Anomaly:
-    return Anomaly(name, reason, key, ops, window, details)
