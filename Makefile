@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The two commands: `make demo` and `make test` do all set-up themselves, and are fast when nothing is missing.
 PYTHON ?= python3
 VENV   := .venv
@@ -64,6 +65,7 @@ lint:            ## ruff, mypy, the layers of docs/design.md, plain English, and
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/plain_english.py
+	$(BIN)/python scripts/spdx.py --check
 	$(BESIDE) -m docs tests/docs
 
 bench:           ## benchmarks, as ratios to a baseline of the same run

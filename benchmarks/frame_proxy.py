@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cost of the proxy of `frame-fault`: the same seeds with it and without it.
 
     python benchmarks/frame_proxy.py --seeds 10 --option "--cluster local"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The number of operations a second that the interpreter issues and journals when the client does nothing.
 
     python benchmarks/interpreter.py [--ops 150000] [--concurrency 1000] [--profile]

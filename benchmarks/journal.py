@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The speed of a history to disk and back: journal, sealed history, EDN.
 
     python -m benchmarks.journal [OPS]

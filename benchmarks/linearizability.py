@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time of the linearizability checker.
 
     python -m benchmarks.linearizability [--keys 500] [--longest 100000]

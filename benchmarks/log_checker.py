@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time of the judges of logs and groups for a million ops, compared with the time to read them from a Parquet file.
 
     python -m benchmarks.log_checker [--ops 1000000]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m harness` is `python -m rocketmq_harness`, which first looks for packages that hide ours."""
 
 import runpy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interfaces of plug-ins: clients, workloads, faults. Nothing here knows a concrete plug-in.
 
 The entry point group `harness.workloads` contains the workloads, `harness.nemeses` the faults.

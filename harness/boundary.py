@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a command: converts every error to one line and an exit code.
 
 0 valid, 1 invalid, 2 unknown, 3 failure of the harness, 64 usage (design.md, section 4). An unexpected error is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The view of the cluster when a fault strikes: the servers of each node, the leaders, and the replicas in sync.
 
 It is a value, so that the `aim` of a fault is a pure function of it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signals that end a run: Ctrl-C (SIGINT), a cancelled job (SIGTERM), a closed terminal (SIGHUP).
 
 All three have the same effect: stop the load, heal, fetch the logs, check the history so far, remove the cluster. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The only place that prints.
 
 The output contains keys of histories, file names, versions and log lines of servers. A control character in them could

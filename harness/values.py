@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of values of the command line."""
 
 from __future__ import annotations

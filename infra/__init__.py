@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines and servers: nodes, SSH, images, topologies, the remoting protocol. Layer 2: imports only `results`."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of workloads, faults, topologies, backends and clients, declared where they are used.
 
 An owner has a frozen dataclass. Each field is an option; its help text and its allowed values stand beside it:

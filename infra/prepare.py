@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m infra.prepare [TOPOLOGY ...]`: slow set-up that is needed only once, so that a run starts fast.
 
 It starts an engine if none answers (root on Debian only), and prepares the node image, the jars, the register server,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged files: a disk, its controller or memory silently changed them, and the server finds them at its next start.
 
 The server is killed, bits of its files are flipped, or a file loses its end or is removed, and the server is started

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clock faults: the wall clocks of single servers step, drift, or alternate. Their monotonic clocks do not change.
 
 A server can see another time because libfaketime is preloaded into it, from its start (`ClockFault.prepare`). The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of disks: full, stalled, read-only, dead. Each acts on the file system of a node's data (`nemesis.volumes`).
 
 The option `end` decides the end of a strike: the disk works again and the servers never stopped (`free`); or the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults at a step of a protocol: one frame between two servers is late, lost, repeated, or the last.
 
 Every node has a proxy in the link (`infra.machines.primitives.frames`), from before the servers start.

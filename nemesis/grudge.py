@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grudges: the packets that each node drops. Pure functions on node names, after Jepsen's `nemesis.clj`.
 
 A grudge maps a node to the nodes whose packets it drops. A node that drops nothing is not in the map. All grudges made

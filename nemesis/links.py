@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links that packet faults act on: their ends, direction, and ports.
 
 A link is directed: packets go from its sender to its receiver. One of them is a node that the strike hits, the other a

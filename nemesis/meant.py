@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers that a fault with an option `kind` means, and the claims that keep two strikes off the same thing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replicas that leave their group, and new ones that replace them, while load goes on.
 
 The operator stops a broker in an orderly way and makes the controllers forget it, so its id is gone. At the heal a

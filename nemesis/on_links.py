@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The base of all packet faults: their places, the measurements on each link, and the trial of the mechanism.
 
 The faults themselves are in `nemesis.packets`.

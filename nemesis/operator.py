@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults that an operator causes, or has to repair: lost data folders, all servers of a kind lost, settings that
 change while the servers run.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links that fail in part: one way only, late, with losses, copies, a changed order, or little bandwidth.
 
 Each fault acts on chosen links (`nemesis.links`). The receiver drops or delays packets; the sender

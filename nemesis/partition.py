@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partitions: nodes that cannot receive from each other. The four partitions of RIP-59, with its names.
 
 A node drops *incoming* packets from the peers of its grudge. The rules are in a packet filter table that contains

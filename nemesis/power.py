@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power failures: machines stop at one instant, and data that they had not synced to their disks is gone.
 
 The sequence: all servers of all nodes hit are stopped, the file systems of their data are cut off from their disks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process faults: kill, kill with a cold cache, stop. The three of RIP-59, with its names.
 
 Each fault acts on the server processes that run on a node when it strikes: on all of them, or, if the target is a role,

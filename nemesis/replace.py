@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines that are replaced: one fails permanently; one with its name, another address and an empty disk takes its
 place.
 

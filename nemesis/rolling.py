@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rolling restarts and upgrades: one server after another is stopped in an orderly way and started again.
 
 This takes longer than an injection may. So the injection starts a thread that goes from server to server until all had

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of several steps in a fixed order."""
 
 from __future__ import annotations

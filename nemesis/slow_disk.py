@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slow disks: the device under a node's data takes few accesses, or few bytes, a second. The servers work on, late.
 
 The limits are those of the block-IO controller of the node's host (`infra/machines/scripts/throttle.py`).

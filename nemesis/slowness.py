@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slowness faults: less processor time, less memory, and pauses. The servers work on, but late.
 
 Processor time and memory are limited with control groups of the node's host

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole group is down at once and comes back one server after another, in a given order.
 
 The first server to return alone decides the state of a group of replicas. Its choice is a matter of luck, or of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Volumes for faults of power and of disks: each node's data has its own file system, made before servers start."""
 
 from __future__ import annotations

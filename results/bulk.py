@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates many small objects at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache folder: files that are expensive to create and the same for every run (images, jars, the engine's log)."""
 
 from __future__ import annotations

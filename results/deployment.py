@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deployment record: the servers of a run with their nodes, and the traits of the topology. Checkers read it.
 
 The topology creates it (`infra.systems.api.Topology.record`), and the run stores it as `deployment.json`. A checker

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Atomic file writes: a file is written under another name, synced, and renamed.
 
 A reader sees the old file or the new one, never a part of it; this also holds if a run is killed during the write. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expected errors: each is one line with the place, the problem, and the right form."""
 
 from __future__ import annotations

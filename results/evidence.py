@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digests of a run's evidence, the files that the verdict is based on, so that a later check can detect a change.
 
 They are in `verdict.json`. They detect a file that was exchanged, cut or damaged, but not a forger, who could rewrite

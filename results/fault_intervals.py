@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults as time intervals, derived from the nemesis' ops: for shaded bands in plots and lists in reports.
 
 The harness journals `inject` and `heal`, each as an invocation and a completion, with

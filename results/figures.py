@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers and times: one calculation and one format for all reports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A history: all operations of one run in order of index, with invocations and completions paired."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The effect of each fault on clients: successful operations, latency, and the longest time without acknowledgement."""
 
 from __future__ import annotations

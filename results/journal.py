@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The journal: a run's history on disk during the run (design.md, section 4, "History on disk").
 
 One JSON object per line. The last field is a CRC-32 over the bytes before it:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JUnit XML of a judgement, for CI systems: one test case per checker (the de-facto schema of Ant's junit task).
 
 `valid` passes. `invalid` is a failure; if known findings explain every anomaly of the checker, it is skipped, and names

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The resources of the machines during a run: `machine.log` of the control program and of each node.
 
 The lines are those of `infra.machines.pressure`. Two consecutive lines give a `MachineSample`. Garbage-collection

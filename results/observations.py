@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`observations.jsonl`: the statuses that the nodes reported during a run, one `Observation` per line."""
 
 from __future__ import annotations

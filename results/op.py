@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One operation: the element of every history (design.md, section 3; Jepsen's `history.clj`).
 
 An operation appears twice in a history: as an *invocation* (`invoke`) and, usually, as a *completion* (`ok`, `fail` or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The op table: the histories of many runs in few Parquet files, one row per op (docs/batch.md).
 
 The columns are those of a sealed history (`results.sealed`) after an additional column `run`, which names the history.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Permissions: the anomalies that a configuration permits, each with its reason and its limit in time.
 
 The topology states them (`infra.systems.api.Topology.permits`, `permits_after`), the run stores them in its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens and reads foreign files within limits.
 
 A path may lead to a pipe without a writer, an endless device, a file with a hole of terabytes, or two megabytes of gzip

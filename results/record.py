@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of a run: the input of the checkers and the report."""
 
 from __future__ import annotations

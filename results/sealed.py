@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sealed history: one Parquet file with a fixed schema, for years and for clusters (design.md, section 4).
 
 | column  | type                | holds                                                         |

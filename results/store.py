@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store: finds and reads runs.
 
     <root>/latest -> <name>/<time>            the newest run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strikes: one fault at one time, as a value that is the same in the plan, the journal and the report.
 
 A plan contains its strikes (`[[strike]]`), or a schedule draws them (`harness.nemesis.schedule`). The nemesis' ops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A summary of many runs, from the verdict table (docs/batch.md).
 
 It shows verdicts by version, workload and nemesis, the effect of each fault on clients, and the first and last run with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts: the results of the checkers for a run (design.md, section 4, "Verdict")."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`verdict.json`: a judgement for people, for scripts (`jq .verdict`), and for reading back."""
 
 from __future__ import annotations

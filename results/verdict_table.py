@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verdict table: the results of a batch of checks in Parquet, one row per (run, key, checker) (docs/batch.md).
 
     OUTPUT/verdicts/<job>-<number>.parquet    rows; never changed once they are there

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes text from files and servers safe to display: invisible characters become escapes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runs of a store in a browser: a list to search and sort, folders, files, reports. It reads and never writes.
 
 Log lines of nodes and keys of foreign histories are not trusted. Only a run's own `report.html` is served as HTML,

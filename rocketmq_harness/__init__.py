@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public names of the harness: everything that a package of yours needs to import. docs/python.md lists them.
 
     from rocketmq_harness import Evidence, NodeFault, option

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `harness`, which is also `python -m rocketmq_harness`."""
 
 from __future__ import annotations

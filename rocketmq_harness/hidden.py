@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds packages that hide ours: a user's own `results` or `infra` that comes first on `sys.path`.
 
 Imports nothing but Python itself, since none of our packages can be relied on here.

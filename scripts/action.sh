@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The step "Run" of action.yml. Input: COMMAND, ARGS, JARS and FAIL_ON, as the action's inputs.
 # The exit code, and the output `code`, are those of the harness.
 set -u

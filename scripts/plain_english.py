@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds English that a reader must read twice: `python scripts/plain_english.py [PATH ...]`, part of `make lint`.
 
 Two kinds of places, one line each (`FILE:LINE: what is wrong`), and exit code 1 if any exists:

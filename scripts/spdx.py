@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The licence header of every source file: `python scripts/spdx.py` adds it, `--check` finds the files without it.
 
 The header is one line, the first of the file or the one below `#!`:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hypothesis strategies for operations: everything the type allows, the ugly included."""
 
 from __future__ import annotations

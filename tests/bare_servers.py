@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers without Java's weight on real nodes: any program, started as the real servers are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For all tests: the effort, what Hypothesis may take, and which tests that start nodes may run beside each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The effort of the tests that search: `HARNESS_EFFORT`, one of `fast` (`make test-fast`), `ci` (`make test`), `night`.
 
 A test that draws its cases draws `effort(count)` of them. The mutants of the kernel and of the judges must die at the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories with faults, written by hand: what clients did and when, and the strikes between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real sshd on loopback, as a test's node. Needs the program sshd and nothing else; no root for most of it."""
 
 from __future__ import annotations

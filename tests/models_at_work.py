@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real objects at work, one for each model, and the histories they leave: for the tests of the models.
 
 The objects share nothing with the models: a `deque` is what a FIFO queue is. Every op takes effect at one moment within

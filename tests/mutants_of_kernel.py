@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mutants of `tests/checkers/kernel_mutants.py`: name -> (module, what stands there, what stands there instead, a
 history that finds it out).
 """

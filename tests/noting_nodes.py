@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes that only record their commands, and run nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A made-up but realistic run of 60 s for looking at the report: faults, leader changes, anomalies of every kind.
 
 `python tests/sample_run.py FOLDER` writes the run's files and `report.html` there.

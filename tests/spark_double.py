@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """As much of a Spark context as the job needs, in this process: what runs on real Spark is in tests/cluster.
 
 A task that asks for it dies as a worker does that is killed: Spark then fails the whole job that it belongs to.

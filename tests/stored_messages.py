@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages as brokers store them: some that a 5.5.0 sent, and a way to make any other."""
 
 from __future__ import annotations

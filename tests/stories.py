@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories written by hand: of calls at given times, and of messages, one call after the other."""
 
 from __future__ import annotations

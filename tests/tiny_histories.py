@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Thousands of tiny random histories, and the truth about them straight from the definition.
 
 Short and long calls, results right and wrong, up to 60 % unknown ops. `effort` decides how many.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers of a few lines on real nodes: they are started, stopped, asked and changed as RocketMQ's, without Java."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers in the test's own process: real frames over loopback, answers as the test wants them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A producer that brokers can ask about the outcome of its transactions (39): it sends heartbeats to all of them, and
 keeps their questions until a client takes them.
 

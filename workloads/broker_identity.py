@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identity of brokers under controllers: the ids that brokers get, and the state after a crash at each step of the
 registration.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of the workloads that send messages: single attempts at brokers, and their answers as completions."""
 
 from __future__ import annotations

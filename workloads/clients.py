@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The senders of `log` and `queue`: our own client, and foreign producers (`--client native`, `--client grpc`).
 
 Only sends use a foreign producer. Our own client does all reads, so the verdict does not depend on the foreign client.

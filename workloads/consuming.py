@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generators for consumer groups that pull and commit: the owner of each queue, its position, and crashes.
 
 The rules are those of RocketMQ's push consumer. A queue has one owner at a time. A new owner continues at the committed

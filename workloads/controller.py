@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controllers as a replicated state machine: the metadata of many broker groups, changed and read by clients.
 
 The clients act as brokers, and no broker has to run: they apply for ids (1013), register (1003), have a master elected

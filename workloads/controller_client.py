@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of the workload `controller`: single attempts at one of the controllers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The crash table of the registration of a broker: for each row the steps, as data.
 
 A first start goes: 1012 (which id is next?), `brokerIdentity-temp`, 1013 (apply for it), `brokerIdentity`, 1003

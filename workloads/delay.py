@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delayed messages: sent for a delay level or for a time, some recalled; read from masters and slaves until they come.
 
 Clients send to the master of each queue, as those of `log` do. Half of the messages have a delay level (5 or 10 s), the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brokers that are only names: their state at the controllers, and the heartbeats that keep them alive there.
 
 All clients of a run share them. A group has members 1 to `LIVING` that send heartbeats; further ids are spare, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetches summaries of the stopped servers' files from the nodes, for `checkers.messages.log.storage` and
 `checkers.messages.replica_files`.
 """

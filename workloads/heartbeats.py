@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The heartbeats of one client to all brokers, and the frames that brokers push over the same connections."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of a topic, read back by offset from every replica: RocketMQ as a replicated log.
 
 How producers find the master: `workloads.messages`. With `--client native` or `grpc`, foreign producers send instead

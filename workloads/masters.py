@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The master of a broker group, as reported by the cluster: looked up as clients do, cached, never trusted.
 
 With controllers, the harness queries their leader (1004); otherwise it queries the routes of the name servers (105). It

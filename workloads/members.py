@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The brokers that the workload `broker-identity` adds, and the ops on them, which block and so run in threads.
 
 A member is a further broker of a trial's group: on one node, at one address, with its own files. Each op on it is one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common part of workloads with a topic: the topic, their clients, sends, reads, and judges.
 
 Producers send to the master. Half of them look up the master (at the controllers, or at the name servers) after every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The requests to each name server: the members of a broker group (901), and the route of a topic (105).
 
 Name servers do not communicate with one another, so each one gets its own requests. Both are reads: they fail, or are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks of queues for orderly consumption: taken, renewed and given back by several clients of one group.
 
 Three or more clients compete for each queue. The holder renews its lock every second, consumes from the committed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The destinations of a run's messages: its topic and reader group, created on every broker, and the queues as keys.
 
 A key is `topic:broker group:queue`, such as `log-3f2a:a:0`. A topic of several broker groups has queues in each group.

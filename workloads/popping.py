@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generators for consumers that pop: they acknowledge most messages, extend some first, and let some return."""
 
 from __future__ import annotations

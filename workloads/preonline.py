@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data that a returning master takes over from its acting master (RIP-32, pre-online): offsets, progress, routes.
 
 One client commits ever larger offsets. For half of the queues it commits to the broker that the name servers name for

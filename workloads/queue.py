@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of a topic, consumed by a group: commits must stay, and no message may be skipped.
 
 Producers are those of `log`. Consumers pull from the master, commit, crash and rebalance (`consuming`), or they pop and

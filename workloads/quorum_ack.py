@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The value of an acknowledgement: the number of replicas that hold the message at that moment (quorum write and
 downgrade).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generators that read queues by offset. They know the position of each process from the answers.
 
 `Polls` is load: each reader thread visits its share of nodes and queues again and again. `ReadToEnd` reads one queue of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linearizable registers, one per key, on a DLedger group: RIP-59's Jepsen test.
 
 Every written value is unique on its key, so that a read identifies the write. Half of the clients look for the leader

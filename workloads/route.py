@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of broker groups while brokers come and go (RIP-32): the answers of name servers, and reads along the routes.
 
 Some clients ask each name server several times a second for the members of each group (901) and for the route of the

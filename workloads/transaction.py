@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactional messages: half messages that are committed, rolled back, or left for the broker to ask about.
 
 Clients send half messages to the master of each queue. Most are ended at once; the others are left undecided. One

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trials, one after the other: the steps of each as ops, each step when the one before has ended.
 
 A step with `until` is repeated, once or twice a second, until its answer has that state or its time is over. If an op

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A batch on Spark beside a plain pool of processes: the same packed histories, the same checks, the same cores.
 
     python -m benchmarks.batch                                          # 2,000 histories of 200-1,000 ops, a minute

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories of a register by the million, with known verdicts, as an op table.
 
     python -m benchmarks.batch.generate FOLDER --histories 10000 --ops 200 1000 --invalid 0.05

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two sides of the benchmark. One of them alone: `python -m benchmarks.batch.sides pool OPS OUTPUT CORES`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This checker beside Porcupine: same histories, same machine, interleaved, warm, one thread each.
 
     python -m benchmarks.checker [--histories FOLDER] [--whole] [--rounds 5] [--limit-s 5] [--only WORD]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The value of each search of the portfolio: hard histories, decided by all searches, and by all but one.
 
     python -m benchmarks.checker.ablation [--plain] [--count 8] [--histories FOLDER]

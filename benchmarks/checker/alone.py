@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measurements without a counterpart in Porcupine: a million ops, thousands of histories in a call, the command from
 its start.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The histories of the benchmark: real logs, and a real register or key-value store at work, simulated.
 
 Every op takes effect at one moment within its call; unknown ops at any later moment, or never. `broken` histories end

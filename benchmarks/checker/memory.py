@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The resident memory of this process (Linux, proc(5))."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories that are hard for a search, with verdicts that are known by how they were made.
 
 `lived` ones are those of a real register at work (`benchmarks.checker.families`), perhaps with a few ops at the end

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A million ops of one object as the sealed history that a run leaves: made with arrays, as the check reads them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Porcupine, as a Go program that waits for numbers of histories, and the conversion of histories to its format."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a checker, and the merge of several results into one judgement."""
 
 from __future__ import annotations

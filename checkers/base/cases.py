@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of one kind of violation, and the anomaly that stands for them: one form for all judges that count cases."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of the nodes around a time: roles and terms from the observations, lines from their logs."""
 
 from __future__ import annotations

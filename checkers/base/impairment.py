@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The effect of active faults: which nodes hear one another, majorities, and times of certain force."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The anomalies that a configuration permits: they are shown with their count and do not make a run `invalid`.
 
 The topology states them (`infra.systems.api.Topology.permits`: name of an anomaly -> permission), and the run stores

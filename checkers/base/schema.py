@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Malformed ops: an error that names the op, instead of an exception that looks like a bug of a checker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A shortage of processor time is no finding: verdicts about time on a machine that did not give the servers enough.
 
 An anomaly of time (`Anomaly.limit_s`) reports that something lasted longer than a limit. Time without a processor for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The context of a time: the active faults, the masters, and other facts for the description of an anomaly."""
 
 from __future__ import annotations

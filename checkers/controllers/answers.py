@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controllers as one object for each broker group: acknowledged changes are there, and no answer is stale.
 
 The version of a group's metadata is its two epochs, `(master_epoch, epoch)`: an election adds to both (or, without a

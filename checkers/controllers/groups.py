@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of a history on each broker group at the controllers, for `checkers.controllers.answers`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identity of brokers under controllers: each broker has one id, which stays, and which no other broker ever has.
 
 The history has trials, each under a broker name of its own (the key): members of that name enter, start, are killed,

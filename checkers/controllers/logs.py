@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elections and snapshots in the logs of controllers.
 
 Sources: `JRaftControllerStateMachine` (`Start Leader, term=`, `Save snapshot, path=`, `Load snapshot from`, `Fail to

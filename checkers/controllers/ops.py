@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schema of the ops of the workload `controller` (`workloads.controller_client`), for errors that name an op."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that every replica returns to the SyncStateSet, and that the set settles (RocketMQ's controller mode).
 
 The controllers' leader reports the brokers in sync (`Observation.extra["in_sync"]`). If a broker is up and connected,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trials of the workload `broker-identity`, read from a history: the operations on brokers of one name, the state
 of their nodes, and the answers of controllers. `checkers.controllers.identity` judges them.
 """

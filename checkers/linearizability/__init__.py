@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linearizability: does an order of all operations exist that respects real time and that the object allows?
 
 >>> from checkers.linearizability import CasRegister, Linearizable, check   # doctest: +SKIP

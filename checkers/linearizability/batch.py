@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks thousands of histories in one compiled call, for a Spark task, a fuzzer or a folder of short keys.
 
 All histories share one table, and lie one behind the other in arrays (`Packed`). Histories that the fast path does not

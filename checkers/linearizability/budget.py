@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The limits of a check. They count work, never time: the same history has the same verdict on every machine, however
 slow, among those with Numba, and among those without it (`jit`).
 """

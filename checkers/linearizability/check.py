@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides if one object's history is linearizable: `check`, the main function of this package."""
 
 from __future__ import annotations

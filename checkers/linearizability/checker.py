@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linearizability as a checker of runs: every key on its own, the worst verdict wins."""
 
 from __future__ import annotations

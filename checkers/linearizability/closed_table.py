@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model as a closed table: every kind in every state that can be reached.
 
 `step(state, kind)` of a model is called from Python only here: breadth first from the initial state. A table with too

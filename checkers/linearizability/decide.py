@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides one history by the portfolio (`search.portfolio`): a special case first, if it applies; else the searches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long histories without an object for every op: from plain columns to an order that explains them, or to the few ops
 that contradict each other.
 

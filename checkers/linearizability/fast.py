@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The special methods of the engine for models, besides their `step`: one record a model, in one place.
 
 A record is optional. A model without one is searched; each entry is a shorter way to the same verdict, which tests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outcome of an algorithm for a problem."""
 
 from __future__ import annotations

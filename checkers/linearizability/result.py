@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A verdict with its evidence, as users get it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent judge of witnesses. It shares nothing with searches and monitors but the definition of a history."""
 
 from __future__ import annotations

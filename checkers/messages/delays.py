@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delayed messages: every acknowledged one appears, not early, not late, once; a recalled one never.
 
 The judge follows a message by its id through all queues of all broker groups, because RIP-32's escape delivers it

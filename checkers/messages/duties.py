@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common part of the judges of messages that brokers deliver by themselves, some time after the send: delayed
 messages and transactions. The judges follow a message by its id through all queues, because an acting master delivers
 it through another broker group (RIP-32's escape).

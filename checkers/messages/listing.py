@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The members of broker groups as the name servers listed them (`members` ops, 901)."""
 
 from __future__ import annotations

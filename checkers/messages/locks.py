@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks of queues: leases of clients, judged by the times at which a client certainly held one.
 
 A client certainly holds a queue from the answer of a granted lock until the lease counted from its invocation is over

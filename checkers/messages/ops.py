@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schema of message ops: the input of the checkers of logs and queues (docs/histories.md).
 
 `validate` returns the first problems of a history, each with its op. The checkers do not check every value beforehand.

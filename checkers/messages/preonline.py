@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RIP-32's pre-online: a master that returns takes over its acting master's data before it is online.
 
 A master is *online* while a majority of the name servers lists it (`checkers.messages.listing`). Commits of a queue

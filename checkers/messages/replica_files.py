@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of the stopped servers, entry by entry: replica against replica, and each index against its log.
 
 Clients see a log through indexes and caches, from one replica at a time. A byte that differs on a disk, or a message

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes: the answers of name servers about each broker group while brokers come and go, and reads along these routes.
 
 Name servers do not communicate with one another. A name server's list is known for certain between two equal answers.

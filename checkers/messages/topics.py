@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics and consumer groups that brokers forget. (RocketMQ)
 
 A broker holds its topics in memory and in `config/topics.json`, its consumer groups in

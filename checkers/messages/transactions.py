@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactional messages: a committed one appears, one that was rolled back or left open never does, and the broker
 asks about each one whose end it does not know.
 

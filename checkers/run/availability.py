@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that the service recovers: `unavailable` and `never-recovered` (design.md, section 3).
 
 The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active

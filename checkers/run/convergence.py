@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that all replicas hold the same values at the end. The harness reads each replica alone, after heals and
 restart."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that the faults took effect and were healed. A run whose faults had no effect proves nothing."""
 
 from __future__ import annotations

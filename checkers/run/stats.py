@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts and latencies by kind of op; judges that the run did enough for a verdict.
 
 A run that did too little is `unknown`, never `valid` (design.md, section 4; Jepsen's `stats`, and etcd's rule that a

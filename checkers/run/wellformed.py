@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that a history is well-formed. This check runs first (design.md, section 4; invariants of Jepsen's
 `history.clj`).
 """

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkers of single servers and of their agreement: ends, logs, disks, terms, elections, state machines."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that controllers commit and apply what their group has committed (Ongaro and Ousterhout 2014, section 5.3).
 
 DLedger logs its state every 3 s: `[n1][FOLLOWER] term=2 ... committed=1350 ... appliedIndex=935`. If a member's applied

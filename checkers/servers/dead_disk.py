@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that servers acknowledge no writes while no disk accepts them.
 
 A server that fails to write may refuse, or end; one that continues to acknowledge promises data that no disk keeps. The

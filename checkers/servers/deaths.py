@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Server processes that ended without a fault. The harness monitors every process and journals such an end."""
 
 from __future__ import annotations

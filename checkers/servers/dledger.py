@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DLedger's simple invariants, from the statuses of the nodes and from their logs.
 
 Sources: the Raft paper (Ongaro and Ousterhout 2014, figure 3: election safety, leader completeness), and lines that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that the small files a server must not lose survive the failures of power.
 
 A server keeps its term and its vote, its identity and its epochs in small files. Its promises depend on them: to vote

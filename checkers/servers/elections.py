@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elections that the controllers propose for a group whose master is alive (RocketMQ's controller mode).
 
 The controllers' leader scans for groups that need another master, and proposes an election for each. Its log names such

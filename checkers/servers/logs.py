@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The logs of the servers: programming errors make the run invalid; other exceptions are counted and shown.
 
 Network exceptions are a consequence of faults (refused, reset, timed out) and no violation. A null pointer, an

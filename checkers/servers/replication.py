@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that every follower receives entries: one that is up and connected to its leader must get the committed ones.
 
 The check uses the statuses of the nodes during the load, before any restart. If a follower's log does not grow for

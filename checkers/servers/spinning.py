@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads of servers that never wait: a loop without a pause, which takes a processor from all others.
 
 The measurement is `BusyThread.runnable` (`results.machine`): the share of the time in which a thread ran, or could

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that replicas of a state machine agree while they run, by a hash of the state after each applied entry
 (DLedger).
 

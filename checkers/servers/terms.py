@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms, votes and epochs must not go back: Raft's persistent state (Ongaro and Ousterhout 2014, figure 2).
 
 A server's term only grows, over restarts too, and it votes for at most one candidate in a term. A server that forgets

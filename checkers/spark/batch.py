@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness batch` for `spark-submit`, which needs a file with the suffix `.py` and no console script (docs/batch.md):
 
     spark-submit --master spark://host:7077 checkers/spark/batch.py --input hdfs:///runs --output hdfs:///verdicts

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts many histories of an op table to the arrays of the engine's batch call, without a Python object per op.
 
 Only simple histories use this path: well-formed histories of a register. All others are listed and checked as single

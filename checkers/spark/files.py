@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input and output files: on a file system that every worker sees, or behind any URI that Hadoop supports.
 
 A path without a scheme, or with `file:`, must exist on every machine of the cluster (one machine, NFS, a mounted

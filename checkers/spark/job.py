@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job: sends portions of units to the workers in waves, writes their results, and handles failed workers.
 
 Two waves are active at a time, so that free cores continue with the next wave. The results of a wave are written before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker of message logs, queue by queue on Spark: for histories that are larger than a worker.
 
 A history is divided into parts. `checkers.messages.log.LogAnomalies` itself checks each part and combines the results,

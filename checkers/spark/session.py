@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Spark session: a new one in this process, or the one of `spark-submit`."""
 
 from __future__ import annotations

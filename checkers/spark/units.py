@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units of work, and portions: the units of one task.
 
 A unit is a stored run, a file, some row groups of an op table, or some keys of a long history. Its cost is estimated

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fault of one's own: an orderly restart (SIGTERM) of a server, in the middle of the load."""
 
 from rocketmq_harness import Kill, Lease, ProcessFault, ProcessId, Server

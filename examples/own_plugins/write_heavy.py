@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A workload of one's own: the register test with nine writes to one read."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `harness batch`. The work is in `harness.batch.run`, which takes some time to import."""
 
 from __future__ import annotations

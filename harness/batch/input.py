@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The input of a batch: converts folders, files and URIs to units of work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks histories without a plan against a model, all histories of a portion in one call of the engine.
 
 Each history that this call does not find valid is checked again alone, as `harness check` does, for its reason and its

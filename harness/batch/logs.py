@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness batch --logs`: checks message logs queue by queue, for histories that do not fit into one worker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verdict table of a store, which `harness trends` and `serve` show. Made in this process if the store has none."""
 
 from __future__ import annotations

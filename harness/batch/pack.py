@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness batch --pack FILE`: writes histories of any format as one op table, one row per op (`results.op_table`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts results of checkers to rows of the verdict table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness batch`, from the first listing to the exit code (docs/batch.md)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sources that a verdict depends on, found by following imports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The work of a Spark worker on a portion of a batch.
 
 It reads the histories, checks them with the functions of `harness check`, and returns rows of the verdict table. The

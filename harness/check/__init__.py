@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness check`: checks stored runs and foreign histories without a cluster."""

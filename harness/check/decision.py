@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time of a verdict itself, and the reason of a verdict without anything to decide."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks one history or one stored run: the work of `harness check` for each path, possibly in its own process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness check --models FILE.csv`: the model and the expected verdict of each history of a folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness check --workload NAME`: checks a history of messages from any program, by its ops alone.
 
 A run of the harness has more than its history: nodes, roles, faults, a final phase. A foreign history does not need

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hints for a user whose history is not `valid`: the usual causes that lie in the file, and not in the system."""
 
 from __future__ import annotations

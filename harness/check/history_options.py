@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options for histories that `harness check` and `harness batch` share."""
 
 from __future__ import annotations

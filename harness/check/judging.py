@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a record to a verdict and its files: the same functions for a new run, `harness check`, and batches."""
 
 from __future__ import annotations

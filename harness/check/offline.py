@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness check`: checks stored runs and foreign histories again without a cluster (docs/checking.md)."""
 
 from __future__ import annotations

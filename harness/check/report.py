@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options and the result of `harness check` for one path."""
 
 from __future__ import annotations

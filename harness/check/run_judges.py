@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judges of every run, found through the entry points `harness.judges`.
 
 A workload names the judges of its operations. These look at what any run may have: files of servers after a failure of

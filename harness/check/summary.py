@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The summary at the end of a run: verdict, one line per checker, path of the report, command to repeat the run."""
 
 from __future__ import annotations

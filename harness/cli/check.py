@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `harness check`. The work is in `harness.check`, which takes some time to import."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness doctor` shows what this machine can run. `harness clean` removes what earlier runs left on it."""
 
 from __future__ import annotations

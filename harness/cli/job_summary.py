@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job summary and the annotations of GitHub Actions: `python -m harness.cli.job_summary`, called by action.yml.
 
     job_summary run CODE RUN.json          after `harness run --json RUN.json`, which ended with CODE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness list`: the installed plug-ins and their options."""
 
 from __future__ import annotations

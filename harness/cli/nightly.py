@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `harness nightly`: runs of a matrix until the time is up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of `harness list`, kept in the cache folder: making them loads every plug-in, which takes a second.
 
 The rows of an earlier call count if nothing changed since: the entry points, the path of Python, and each file of the

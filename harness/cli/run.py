@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness run`: converts a command line to a plan.
 
 The options of the workload, topology, backend, client and faults of a run are options of this command. They are looked

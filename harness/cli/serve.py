@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `harness serve`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `harness trends`: a summary of many runs, as tables on the terminal and as a page."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Findings as data: the defect, the command that shows it, and its rate."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of an issue for the project whose servers have the defect, ready to file (`harness reproduce N --issue`).
 
 It has the fields of RocketMQ's bug report (`.github/ISSUE_TEMPLATE/bug_report.yml` of apache/rocketmq); DLedger has no

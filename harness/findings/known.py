@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known and new: the findings that a run shows, and the anomalies that none of them explains."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents made from the record: the table of `docs/track-record.md`, and the head and end of each finding's page.
 
 Text that people write stays: only the part between `<!-- record -->` and `<!-- end of record -->` is replaced, and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regular expressions of findings: those that may take for ever are refused, and the others have a limit of time.
 
 A pattern runs over every line of every log. A repetition within a repetition, such as `(a+)+`, tries all ways to divide

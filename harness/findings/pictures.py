@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of real runs for the pages of findings: `docs/findings/runs/ID-NAME.svg`.
 
 `python -m harness.findings.pictures STORE [ID ...]` looks in a store for runs that show findings and draws one of each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The number of runs in which each promise of a document held: a table of Markdown, made from the runs themselves.
 
     python -m harness.findings.promises rip-32 results/store results/nightly     # of these runs

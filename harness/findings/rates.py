@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """k of n: exact intervals, and stopping rules that are named before the first run.
 
 Interval: Clopper and Pearson (1934), two-sided. Two measured rates: Fisher's exact test (1922), one-sided.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of findings: one TOML file each, `NN-NAME.toml`; NN is the finding's id.
 
     title = "a cut-off master acknowledges what nobody else has"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness reproduce`: runs a finding, a plan or a stored run repeatedly, and reports the rate at which it shows."""
 
 from __future__ import annotations

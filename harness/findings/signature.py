@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The signature of a finding: an anomaly, the fault that it needs, and the line in a server's log that shows the
 mechanism.
 """

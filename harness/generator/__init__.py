@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generators: the next ops of clients and nemesis, as pure values (`import harness.generator as gen`).
 
 A generator has one method, `op(ctx)`. It returns nothing, ever again (None); "nothing yet" (`Pending`); or an

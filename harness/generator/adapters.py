@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generators that observe, change or drop the ops of another generator."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The definition of a generator, the single op, and plain data as generators."""
 
 from __future__ import annotations

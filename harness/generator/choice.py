@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generators that choose one of several: any ready one, a random one, or the next in turn."""
 
 from __future__ import annotations

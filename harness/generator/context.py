@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The context of a generator call: the time, and the free threads.
 
 Threads are `0 .. concurrency-1`, plus one for the nemesis. A *process* is the logical client that runs on a thread.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random numbers for pure values: the n-th draw of a stream is a function of (seed, n), without state in between.
 
 Two equal calls of a generator must return the same result, so a generator cannot own a `random.Random` with changing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequence and repetition: limits, repetition, barriers, and repetition until success."""
 
 from __future__ import annotations

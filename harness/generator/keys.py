@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Independent objects: the same ops on one key after another, or on several keys at once.
 
 A checker whose cost grows fast with the length of a history can check many short histories, one per key. If the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assignment of ops to threads: clients or nemesis, some threads, or a separate generator per thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timing: rates, gaps, time limits, pauses, and scripts of times.
 
 A clock starts at the first call of a generator, so a `time_limit` in the second phase counts from there. A rate holds

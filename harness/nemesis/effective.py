@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`effective.toml`: the plan of a run with its actual strikes. `harness run --plan` repeats them.
 
 Each `[[strike]]` contains its time (`at`) and the event before it (`after`, `delay`). A replay waits for that event,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events: what strikes wait for, and the nemesis' generator.
 
 An event is an op of the history that is no invocation. Each has a kind, and a text that identifies it:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nemesis: injects the strikes of the schedule and ensures that all of them end.
 
 A strike is injected on its nodes in parallel, under leases that end it even if this program ends. Then a probe looks

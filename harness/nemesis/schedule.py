@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schedule: the faults, their targets and their times, as a pure function of the plan.
 
 Strikes in the plan are used unchanged. If the plan names nemeses, their strikes are drawn. Only roles (`leader`,

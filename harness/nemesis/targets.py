@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Target expressions: the nodes or servers that a strike hits.
 
 | expression | nodes hit                                                                             |

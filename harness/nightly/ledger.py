@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ledger of earlier nights: one line of JSON a run, appended when it ends; and the choice of the next cell."""
 
 from __future__ import annotations

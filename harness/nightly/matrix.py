@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The matrix: the runs, as products of lists in TOML.
 
     time_limit = "60s"

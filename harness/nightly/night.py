@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness nightly`: runs of the matrix until the time is up, each judged by what is known already."""
 
 from __future__ import annotations

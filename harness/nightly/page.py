@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in the morning: new anomalies, known findings, failures, the matrix, and the nights before."""
 
 from __future__ import annotations

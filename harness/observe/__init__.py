@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Observation during a run: the nodes, the server processes, the machine of the control program."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches if the nodes exist at all: during a run an engine may be stopped, or a user may remove the machines.
 
 Without nodes every wait lasts until its own limit, which is minutes in all. So the run ends as soon as no node has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Observes the nodes during a run: records roles, terms and log positions about once a second."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the machine of the control program: the delay of event-loop timers, and figures of the kernel."""
 
 from __future__ import annotations

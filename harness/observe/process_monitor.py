@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Monitors the server processes: if one ends without a fault, the history gets an event.
 
 One command per node waits *on the node* until a process ends. The harness therefore learns about the end within a

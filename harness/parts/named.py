@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults as `--nemesis` names them, each with its own options."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plug-ins by name, found through entry points (`pyproject.toml`), and the options that each declares."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolves what a plan leaves open (topology, profile, rate, every option), and checks that the parts fit together.
 
 A stored plan contains every resolved value, so it stays the same run when a default changes.

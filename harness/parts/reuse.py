@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that share a cluster: one keeps it (`--keep`), others use it (`--reuse RUN_ID`).
 
 Topology, versions, settings and machines of a kept cluster are fixed when it is created. A run that reuses it takes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of `harness run` itself. Those of the plug-ins join them when a command line is parsed
 (`harness.cli.run`), and none of them may have one of these names.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The default plug-ins of a plan: entry points of the group `harness.defaults` (`pyproject.toml`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan: everything that decides a run, as TOML; stored with the run (design.md, sections 3 and 4).
 
 One seed for everything: `plan.rng("generator")`, `plan.rng("faults/...")` are independent streams split from it,

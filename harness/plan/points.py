@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entry points of all installed packages, searched once: each search reads a file of every package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TOML table that is read with checks: keys that were read are known, and the rest belongs to other owners."""
 
 from __future__ import annotations

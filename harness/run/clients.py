@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An adapter for blocking clients: each gets its own thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environment of a run: git head, versions, kernel, machine. It is stored with the run to put a verdict into
 context.
 

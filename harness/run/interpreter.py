@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter: lets processes execute the ops of a generator and records every event.
 
 One scheduler in one asyncio loop decides, timestamps, indexes and journals. The order of the journal is therefore the

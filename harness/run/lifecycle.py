@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run from start to end (design.md, section 1).
 
 plan -> cluster up -> servers deployed -> phases (`harness.run.phases`) -> logs collected -> history sealed -> verdict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The progress output of a run: one live line on a terminal, plain log lines elsewhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The constituents of a run: the parts that its plan names, and the run itself once it has machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The phases of a run, as data: a rolling upgrade or a soak test is another list."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a run: the free threads, the process of each thread, the next op, and the index of every event.
 
 The interpreter and the simulation both use this class, so a simulation behaves like a run. It does no I/O and has no

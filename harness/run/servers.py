@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actions on the servers of all nodes: stop them, start them again, fetch their logs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of a run in which clients talk to servers: its participants, and the common work of all phases."""
 
 from __future__ import annotations

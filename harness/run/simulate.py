@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a generator without threads, clients or a clock, to see the resulting history.
 
     >>> from harness.generator import Invocation, limit, repeat

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An asyncio event loop with a jumping clock: when all tasks wait, the clock jumps to the next timer.
 
 A minute of a simulated cluster takes milliseconds and always has the same course, because nothing depends on the speed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run in its own process: its leaks, errors and death do not affect the series."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kept cluster that runs of one shape share, one after the other."""
 
 from __future__ import annotations

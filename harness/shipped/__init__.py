@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plans and suites of `examples/` and the pages of the findings, as part of the package: commands of findings and
 documents name them, also where the package is installed without a checkout.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interfaces of machines: nodes, leases, clusters, backends.
 
 `infra/` does not know why a server is stopped. Higher layers do not know the way of a command to a node.

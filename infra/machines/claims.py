@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim on an object in a folder: one process at a time holds it, and the end of the process releases it.
 
 The claim is a lock by flock(2) on a file, so the kernel knows whether the holder is alive. The answer is the same in

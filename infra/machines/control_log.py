@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`control.jsonl`: every command the control program gave to a node, one JSON object a line.
 
     {"time": 1763711131.482, "node": "n1", "argv": ["nft", ...], "code": 0, "ms": 7.9, "in": 0, "out": 0, "err": 0}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Priority for the processors of this machine: first the control program, then the cluster, then everything else.
 
 Five nodes that share a machine with a compiler or a test suite are slow, and their behaviour is then no finding. So a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds a Docker engine, and starts one if none answers.
 
 `python -m infra.machines.engine start|stop|status`. The started engine has no default bridge and forwards nothing, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node image: one root file system, built without a container registry, for the docker and the local backend.
 
 `mmdebstrap` builds a Debian tar in about half a minute. Most of this time is dpkg and maintainer scripts, so the

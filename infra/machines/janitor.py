@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The janitor: a process that cleans up after the end of the control program, whatever its cause.
 
 It is started before any object of a run is created. It has its own session and ignores INT, TERM and HUP. It notices

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters that exist longer than the run that created them (`--keep`), and their reuse by a later run (`--reuse`).
 
 A record in the cache folder, readable only by its user, contains the control program's data of a cluster: addresses,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key pairs of a cluster: one client key, one host key per node, all ed25519 and created in Python.
 
 The keys live as long as the cluster. The control program keeps the client key and pins the host keys that it created,

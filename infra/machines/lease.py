@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leases: a fault is held by a small guard *on the node*, which ends it independently of the control program.
 
 The guard is one bash process at the end of the way to the node (`infra.machines.remote`). It runs the inject commands,

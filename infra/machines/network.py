@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses of the harness: one /24 of 198.18.0.0/15 per cluster, never shared, never routed off the machine.
 
 198.18.0.0/15 is reserved for benchmarks between networks (RFC 2544, RFC 6890): no host on the Internet uses it. A /24

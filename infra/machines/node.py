@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node: `infra.machines.api.Node` on any way to a machine (`infra.machines.remote`).
 
 Commands are argv lists from end to end; the scripts in this module are constants and get all values as arguments.

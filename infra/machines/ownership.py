@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The owner of objects on this machine: a process, named so that no later process can be confused with it.
 
 A pid alone is reused, and has no meaning after a reboot. An owner is therefore three numbers: pid, start time in clock

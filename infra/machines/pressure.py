@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The resources that a node's machine gives its servers: a small probe on each node writes one line every two seconds.
 
 The line, all figures counted since some start and in whole numbers, `-` where the kernel reports none:

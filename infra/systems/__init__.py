@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Systems under test: servers, topologies, protocols, clients. It uses `infra.machines`."""

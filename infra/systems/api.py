@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contracts of systems under test: servers, topologies, and deployments.
 
 A topology defines the servers of each node, and their configuration. Each server is a separate handle: code that

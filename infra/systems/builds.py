@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's own jars as a separate version: the classes in which they differ from the published jars.
 
 The comparison is by the behaviour of classes (`infra.systems.class_files`): the same source, compiled by another JDK,

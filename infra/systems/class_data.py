@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Archives of class data: a JVM maps the classes of a server into memory, and neither parses nor verifies them again.
 
 These are the dynamic archives of JDK 13 and later (JEP 350). A JVM that was started with `-XX:ArchiveClassesAtExit`

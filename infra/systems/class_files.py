@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Java class files by their behaviour: two compilations of one source are equal, with any compiler and JDK.
 
 The digest of a class covers its name, its parents, its fields, and the instructions of its methods. It leaves out the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that are on a node for a while only: a workload adds them (`Topology.further`), and a lease holds them.
 
 >>> server = deployment.topology.further(node, "guest-1", "t1", 0)  # doctest: +SKIP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Java servers on nodes: the paths of their files, and the command line that starts one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Java artifacts: fetched by Maven into the cache, pinned by checksums; the harness' own sources compiled beside them.
 
 Maven's own settings (mirrors, proxies, credentials) decide where the jars come from; this module names no host.

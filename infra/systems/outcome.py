@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outcome of an operation, in the terms of the history: what every client's outcome table returns."""
 
 from __future__ import annotations

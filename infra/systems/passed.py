@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks by a JVM of the parts that start servers. A passed check is not repeated: each costs 2 s."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Server settings: those of the harness with their reasons, those of the user, and the files that contain them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The start of servers in stages, each of which waits for the one before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads histories of other projects, and writes the harness' own ones for them.
 
 >>> read_history(Path("etcd_003.log")).history            # doctest: +SKIP

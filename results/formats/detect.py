@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects the format of a file by its content alone: names are unreliable."""
 
 from __future__ import annotations

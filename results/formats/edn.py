@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EDN, as Jepsen and Knossos write it: a small reader for the whole notation, and a writer of histories.
 
 A history is either one vector or list of op maps (Knossos' data), or one map after another (Jepsen's `history.edn`,

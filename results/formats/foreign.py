@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts the events of another project's file to a well-formed history of the harness.
 
 The readers only parse; the *meaning* of the events is defined here, once:

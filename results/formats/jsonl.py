@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON lines: the harness' journal, and similar files of other programs.
 
     {"process":0,"type":"invoke","f":"write","key":"x","value":3}

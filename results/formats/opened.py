@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens a history's file once: its format, the size of its content, and the ways to read it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Porcupine's test data: etcd logs, and key-value logs (`anishathalye/porcupine`, `test_data/jepsen` and `/kv`).
 
 An etcd log is what Jepsen printed to the console; two kinds of white space between the fields are seen:

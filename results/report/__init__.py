@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a run: one HTML file that opens from disk, without scripts and external resources."""
 
 from __future__ import annotations

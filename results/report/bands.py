@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults as shaded stretches behind a picture, in a style for each kind of effect.
 
 A stretch has a strip above the picture, with a stripe for each kind of effect, and a wash over the picture in the style

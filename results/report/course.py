@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of a run in one independent picture: rate of the clients, leaders, faults, and times of anomalies.
 
 For pages outside a report (`docs/findings`), so it has its own style.

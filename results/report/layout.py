@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The templates of the report and of the web view: all output is escaped and visible."""
 
 from __future__ import annotations

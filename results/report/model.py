@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The content of the report, collected from a run's record and its judgement. The template only formats it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The charts over time: latency, rate, leaders and terms, log positions. Each function returns Markup, or None without
 data.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The anomalies in the report: each with the ops that prove it, a timeline, and the statuses of the nodes."""
 
 from __future__ import annotations

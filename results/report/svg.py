@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small pictures in SVG, generated directly: they use the page's colours, print sharply and are small.
 
 Everything is `Markup`. Plain text is escaped, so a key named `<script>` stays a name.

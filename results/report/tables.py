@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of the report: faults, changes of leader, counts and latencies, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations around an anomaly: processes as lanes, operations as bars, faults as shaded intervals.
 
 The time axis is not linear: an interval without events is drawn short, and one with many events is drawn wide. So ops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page with the summary of many runs (`results.trends`): three tables and two plots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Readable formats of times, values and operations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every benchmark still runs, on its smallest input, and finds its own output right. Speed is not looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of the compiled kernel: its own source, run by the interpreter, with one line changed.
 
 A program of its own (`test_kernel_mutants` starts it): Numba must be switched off before anything compiled is imported.

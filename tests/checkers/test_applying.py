@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of applied indices: a member that is stuck, and those that are late, restarted, or under a fault."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The availability judge against its definition, tried moment by moment on random runs.
 
 All events are at full seconds, so the half seconds show the state between them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiled searches against brute force and against the plain ones, on the histories of the plain ones' fuzz."""
 
 from __future__ import annotations

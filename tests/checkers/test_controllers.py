@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of the controllers: its order by epochs against a search for one, planted violations, logs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delayed messages: every planted violation is found, by hand and in simulated runs, and good runs are silent."""
 
 from __future__ import annotations

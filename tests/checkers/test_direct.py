@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From columns to a verdict without an object for every op: the same verdicts, and orders that the verifier accepts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judges of power failures and dead disks: planted violations, good histories, and what is legal after them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of needless elections: a planted scan that proposes them, and good histories on which it must be silent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models whose states never end: what a search made of them counts as memory, too."""
 
 from __future__ import annotations

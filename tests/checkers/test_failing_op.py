@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The failing op is the first whose return proves the violation, whichever algorithm found it."""
 
 from __future__ import annotations

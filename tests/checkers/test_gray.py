@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of gray releases: every promise broken by hand, and what only looks like it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of the disks: silent on files of real brokers that agree with what was acknowledged, not on others."""
 
 from __future__ import annotations

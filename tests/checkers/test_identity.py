@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identity of brokers, by hand: what is permitted after what, and from when on a broker must run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small judges: each catches what was planted and stays silent on what is good."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The default engine against weakened selves: each reduction of the compiled kernel is needed, and tested."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws that no oracle is needed for: what must not change a verdict, and what can change it in one direction only.
 
 Every model, and every special case on the unique values that it is made for. The last test shows that the laws notice

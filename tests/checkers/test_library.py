@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker in somebody else's program: models of one's own, histories that make no sense."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The linearizability checker as its users meet it: verdicts, what it says, bad input, hostile input."""
 
 from __future__ import annotations

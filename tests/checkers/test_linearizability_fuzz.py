@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The linearizability checker against brute force, against itself, and against its own weakened selves.
 
 Thousands of tiny random histories: short and long calls, results right and wrong, up to 60 % unknown ops.

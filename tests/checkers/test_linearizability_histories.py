@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories nobody here wrote, with the verdicts that their own projects state.
 
 A handful lies in `tests/data`. `HARNESS_HISTORIES` may name another folder with a `verdicts.csv` (file, model,

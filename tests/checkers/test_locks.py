@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks of queues: every planted violation is found, by hand and in simulated groups, and good runs are silent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schema of the ops of messages: the ops of the harness's own runs fit it, and every other op is reported."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few of the histories of `tests.fuzz.middle`, and whether it would notice a wrong stage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every model against real objects at work, against brute force, and with a violation planted in each."""
 
 from __future__ import annotations

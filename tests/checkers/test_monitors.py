@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The monitors against brute force, on what real objects did with unique values, and with an answer falsified."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories that are hard for a search: each is decided, within the work that a second allows."""
 
 from __future__ import annotations

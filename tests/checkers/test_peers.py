@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of Jepsen's `kafka_test` and `checker_test`, and of the tests of Knossos and Porcupine, in our own words.
 
 `tests/data/peers/*.jsonl` has a case a line: its ops as [process, type, f, value, extra], what Jepsen says of it, what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of a violation: it stands alone, says what the result says, and its paths are true."""
 
 from __future__ import annotations

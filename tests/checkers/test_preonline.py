@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pre-online: every planted violation is found in simulated groups, and good groups are silent; the log by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quorum write: every planted violation is found in simulated groups and by hand, and good groups are silent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valid is said only of an order that was replayed: monitors and searches whose order is wrong get no verdict."""
 
 from __future__ import annotations

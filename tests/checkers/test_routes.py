@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes: every planted violation is found in simulated clusters, and good clusters are silent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stages of the search that answer one side only, or count coarsely; and what a check may take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges of server logs and of DLedger's invariants, on hand-written logs with planted breaches."""
 
 from pathlib import Path

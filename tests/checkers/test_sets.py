@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets that are read as a whole: decided by the chain of their reads, with many clients and unknown adds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories as columns (`checkers.spark.columns`): the same problems as from calls, and nothing that is odd."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads that never wait: one that spins is found whatever the processors are; others are not."""
 
 from __future__ import annotations

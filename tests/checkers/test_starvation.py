@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judgements of time are doubted where the machine had no processor to give; judgements of content never are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of replicas after the same entry: alike in good runs, and a difference that later writes cover is found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many keys of a store at once: strings that can be cut in several ways, and calls that are not what they should be."""
 
 from __future__ import annotations

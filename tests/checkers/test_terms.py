@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of terms, votes and epochs: planted violations, good histories, and what a wiped disk permits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics that a broker forgets while it runs are found; those that a fault took with its process are not."""
 
 from __future__ import annotations

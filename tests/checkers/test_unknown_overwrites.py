@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An unknown blind op that leaves the state as it was, with a write hidden in front of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that are the same: in every format, for every way to a verdict, and inside of every container."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that several tests look at: each is made once, and no two clusters are up at one time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's servers as processes on loopback, for tests of the protocol: no nodes, no faults."""
 
 from __future__ import annotations

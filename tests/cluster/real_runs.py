@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The installed `harness` command as a user runs it, and what its runs leave: in the store, and on this machine."""
 
 from __future__ import annotations

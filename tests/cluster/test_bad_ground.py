@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines that are not as the plan wants them: one clear line with the way out, the right exit code, no traceback."""
 
 from __future__ import annotations

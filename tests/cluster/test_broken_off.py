@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that do not reach their end: Ctrl-C, `kill -9`, and a disk that fills up."""
 
 from __future__ import annotations

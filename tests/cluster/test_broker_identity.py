@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `broker-identity` on real servers: brokers come and go beside a cluster, struck at single frames."""
 
 from __future__ import annotations

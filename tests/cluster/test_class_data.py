@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Archives of class data on real nodes: each JVM maps its own, with mends too, and is silent where it refuses one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `controller` on real controllers, without brokers: JRaft, snapshots, a leader that is killed."""
 
 from __future__ import annotations

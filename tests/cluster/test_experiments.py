@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness under faults of its own: engines that stop, nodes that freeze, hosts that vanish, others that clean."""
 
 from __future__ import annotations

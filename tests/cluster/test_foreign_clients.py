@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native client and the proxy's, each with its real packages, against real servers of 5.5.0 on loopback."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark of the proxy on its smallest input: it needs clusters, one after the other."""
 
 from __future__ import annotations

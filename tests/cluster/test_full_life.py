@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run's whole life on real servers, through the installed command; and every fault, seen at work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gray release on real servers: the cured scheme keeps its promises, and the published one strands messages."""
 
 from __future__ import annotations

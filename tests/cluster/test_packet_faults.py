@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packet faults on real nodes without servers: each is seen at the sockets, heals alone, and leaves nothing behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`quorum-ack` against RocketMQ: a slave is stopped, and what it holds is read from its disk; a kept cluster takes
 other settings while it runs.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slave that acts as master, on real servers: locks while the master is stopped, and routes on the same cluster
 while it is killed. The runs do not judge RocketMQ (docs/rip-32.md).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every request of the client once against real servers of 5.5.0: a name server with the controller in it, a master and
 a slave, on loopback.
 """

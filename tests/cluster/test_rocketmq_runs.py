@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The main job itself: `harness run` against RocketMQ, twice on one kept cluster, with faults aimed at roles.
 
 What RocketMQ does is its own affair (docs/track-record.md): the judges may find what they know to find. What they may

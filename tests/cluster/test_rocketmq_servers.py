@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's topologies for real, each as small as it can be: up, a message stored, seen, down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Series of real runs: a night of two cells on one kept cluster, and a known finding that is reproduced."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness batch` on real Spark: in this process, behind a URI, and on a standalone cluster on which things die."""
 
 from __future__ import annotations

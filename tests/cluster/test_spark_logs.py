@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of message logs divided by Spark is that of one machine, on simulated runs with every planted bug."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Existing machines over SSH, end to end: five hosts, borrowed for a run and given back as they were.
 
 The hosts are nodes of the local backend. The runs do not know it: to them these are machines with addresses, an sshd,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that are ended from outside, by each signal in each phase: bounded, healed, judged where there is something to
 judge, and nothing is left on the machine.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of the pages belong to `make lint`: their marker is `docs`, unless they need more than this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/anomalies.md has a chapter for every anomaly that the code can name, and no other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/checking.md: every model with its operations, every option, and a model of one's own that works."""
 
 from __future__ import annotations

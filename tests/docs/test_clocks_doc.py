@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/faults/clocks.md names every option of its faults."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/histories.md: its example is judged as it says, and its tables name every op and field of the schema."""
 
 from __future__ import annotations

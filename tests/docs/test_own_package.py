@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's package with a workload, a fault, a topology and a backend: installed, found, listed, and run. Every one of
 its options stands in TOML, on the command line and in `harness list NAME`, and no file of the harness names them.
 """

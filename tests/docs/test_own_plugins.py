@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nemesis and the workload of examples/own_plugins: they do what they say, and the judges still see bugs."""
 
 from __future__ import annotations

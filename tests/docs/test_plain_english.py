@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker of docs/style.md: it finds each kind of fault, and leaves good text and quotations alone."""
 
 from __future__ import annotations

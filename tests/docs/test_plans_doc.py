@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plans and command lines of docs/faults.md and docs/topologies.md are accepted, and the events are all named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The promises of the pages: commands parse, links lead somewhere, make targets and pictures exist."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a release: the checklist of docs/releasing.md leads to a wheel that works and lacks nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/troubleshooting.md quotes texts of the code."""
 
 from __future__ import annotations

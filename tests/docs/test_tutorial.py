@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/tutorial.md, followed step by step: every command is typed, and what stands in its box is what it answers.
 
 A box is a fenced block `console`, with words after it that a reader does not see:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workflows and the action: their shell runs here with stand-ins for sudo and make, and their options exist."""
 
 from __future__ import annotations

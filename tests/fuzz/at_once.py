@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Four runs at once, again and again: `python -m tests.fuzz.at_once --rounds 20`.
 
 Their networks and folders are distinct, each ends with a verdict of its own, `latest` is one of the newest, and nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inputs of `tests.fuzz.bad_input`: one bad input a call, made from a seed of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad command lines, plans and surroundings, and output that goes nowhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bad input as a type, and the parts that several makers of inputs share.
 
 Each maker knows by how it makes an input which exit codes are right for it: 64 for what a user got wrong on the command

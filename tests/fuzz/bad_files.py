@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad histories, lists, stores, tables and requests."""
 
 from __future__ import annotations

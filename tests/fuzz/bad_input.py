@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line on bad input: `python -m tests.fuzz.bad_input --count 1000 --seed 1`.
 
 Every input must end with the exit code that is right for what it is, one line on stderr at most, no control character

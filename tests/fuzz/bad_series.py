@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad nights and series, findings files, mends, strikes, own jars, packages of others, the action, and odd ops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does the effort of CI suffice? `python -m tests.fuzz.judge_mutants --count 60 --seed 1`
 
 Each mutant is a judge with one change: a comparison with its neighbour (`<` and `<=`), `and` for `or`, a `not` left

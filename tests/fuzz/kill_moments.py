@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kill -9` of the control program at random moments: `python -m tests.fuzz.kill_moments --count 50`.
 
 Whatever it was doing: the faults end without it, every history that had begun can be checked and is never `valid` by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Millions of tiny histories against brute force: `python -m tests.fuzz.linearizability --model all --count 1000000`.
 
 A model's real object does some work (`models_at_work`; `unique` for the monitors), one answer in two histories is

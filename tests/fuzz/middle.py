@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories of 30 to 300 ops, all ways to a verdict against one another: `python -m tests.fuzz.middle --model all`.
 
 What tiny histories do not reach: slots that are used again, counters of many unknown ops, frontiers that grow, tables

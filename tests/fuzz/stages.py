@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each stage of the search by itself against brute force: `python -m tests.fuzz.stages --model all --count 100000`.
 
 In a batch the first stages decide nearly everything, so that the others would hardly be tried. Here every one answers

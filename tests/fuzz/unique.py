@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects at work on unique values: what the monitors are made for. (`models_at_work` repeats its few values.)
 
 Each family is a model with a `Work`: elements are numbered by their op, so no two are alike, and an answer that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A seeded share of `tests.fuzz.bad_input`: each bad input ends with the right exit code and one clean line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness batch`, but for Spark itself (tests/cluster/test_spark.py): what is checked and written, and when."""
 
 from __future__ import annotations

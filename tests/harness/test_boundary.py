@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The boundary of a command: its errors, its output, and what plans and options must not do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness check` on histories from elsewhere: its lines, its lists, its pictures, its exit codes."""
 
 from __future__ import annotations

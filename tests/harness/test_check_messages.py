@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness check --workload`: a foreign history of messages from the command line."""
 
 from __future__ import annotations

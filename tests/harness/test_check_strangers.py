@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness check` on histories as strangers write them: no silent wrong verdict, and a line that helps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: wrong input is one clear line, the right exit code, and no traceback."""
 
 from __future__ import annotations

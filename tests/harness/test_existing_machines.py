@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines that are named: what plan and options make of them, and what is said when they cannot be given back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fault runner on nodes in memory: what it journals, and that everything ends - also when nodes misbehave."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Findings as data: the record, the documents made from it, rates, signatures, and series of runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every combinator by simulation. `simulate` asks everything twice, so each of these is a test of purity as well."""
 
 from __future__ import annotations

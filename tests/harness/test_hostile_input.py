@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input that nobody sane writes: each is one line and a usage error, before anything is started."""
 
 from __future__ import annotations

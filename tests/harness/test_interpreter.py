@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter in virtual time: a minute takes milliseconds, and a client that hangs for a year hangs for none."""
 
 from __future__ import annotations

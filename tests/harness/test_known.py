@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known or new: the findings that a run shows, in the verdict of a run and of every command that shows one."""
 
 from __future__ import annotations

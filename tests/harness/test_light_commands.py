@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that only look something up: the modules that they load, and the rows that they keep."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nights: the matrix, whose turn it is, what is new and what is known, and the page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Roles, followers, and nodes that have caught up: from the nodes' own answers, in virtual time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packages of others: what a broken plug-in may stop, what it may replace, and what it may make of an exit code."""
 
 from __future__ import annotations

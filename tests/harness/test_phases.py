@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The phases behind the final reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans: every option round-trips through TOML; wrong input is one clear line."""
 
 import re

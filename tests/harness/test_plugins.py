@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`harness/` names no plug-in: it finds them, and their defaults, through entry points."""
 
 from __future__ import annotations

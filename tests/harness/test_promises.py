@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promises of a document, counted in runs."""
 
 from __future__ import annotations

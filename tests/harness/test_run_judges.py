@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judges of every run: their order, and those of other packages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schedule is a function of the plan; targets choose what they say."""
 
 from collections import Counter

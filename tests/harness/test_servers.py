@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actions on the servers of all nodes at once: a node that fails does not stop the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stop signals: what each part of a run does about them, seen from a process of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulation itself: what time it is, what becomes of ops, when it ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strikes that are written out: timed ones, and those that wait for an event; and `effective.toml`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server that ends by itself is reported once; one that a fault ended, or that is restarted on purpose, is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The promises of every backend (`infra.machines.api`): one suite over docker, local and ssh, with real nodes.
 
 A backend that this machine cannot offer fails with its probe's reason: these tests are for machines that can.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Own jars as a version of their own: what they change in the published ones, however they were compiled."""
 
 from __future__ import annotations

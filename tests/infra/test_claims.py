@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim is held by one process, seen by all, and given back by its holder's death."""
 
 from __future__ import annotations

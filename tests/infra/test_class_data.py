@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Archives of class data: who uses one, and how the cache comes to have it. Real ones: `tests/cluster`."""
 
 from __future__ import annotations

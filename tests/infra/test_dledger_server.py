@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The register server for real: three JVMs on loopback, asked over the wire."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DLedger topology on nodes that only record their commands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine: one clear line where none answers, and only our own is ever stopped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bits flipped in the files of real brokers (tests/data/rocketmq), and in logs written as the readers expect them."""
 
 from __future__ import annotations

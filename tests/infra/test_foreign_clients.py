@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients in processes of their own: what becomes of an operation when the process answers, refuses, hangs, or dies.
 
 The processes are real; the packages in them are stand-ins, because the real ones need servers (tests/cluster/).

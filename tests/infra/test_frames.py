@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The proxy for frames, between two ends of this process: what passes, what is counted, and all that it can do."""
 
 from __future__ import annotations

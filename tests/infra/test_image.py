@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node image: what it is made of, where from, and that it is made once."""
 
 from __future__ import annotations

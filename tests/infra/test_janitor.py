@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The janitor acts on its owner's death, on nothing else, and until all is gone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of kept clusters: found again by who made them, and by nobody else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jars are used only as pinned, and what is missing on the machine is said in one line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mends at work: classes of the published jars, as they are and with the agent, in a JVM without a cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mends: their files, how they are chosen, and the agent at work in real JVMs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subnets: held by one cluster at a time, and never one that this machine already routes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that an owner declares: what is right is taken, what is wrong is one clear line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every line of the outcome table, copied a second time from the reference, so that a slip shows."""
 
 from __future__ import annotations

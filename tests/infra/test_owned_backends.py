@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promises of docker and local beyond the contract: they touch no other user's things, and leave nothing behind."""
 
 from __future__ import annotations

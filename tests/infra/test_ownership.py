@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An owner is one process, never a later one with the same number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules, messages and figures of packet faults, without any packet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A check that passed is not repeated; anything else that goes in is checked."""
 
 from __future__ import annotations

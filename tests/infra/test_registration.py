@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The progress of a broker, read from files, a log and a process of this machine; and a guest's end."""
 
 from __future__ import annotations

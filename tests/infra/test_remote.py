@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes on another way than SSH: commands, files, daemons and leases on processes of this machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames, the connection and the register client, against toy servers that misbehave in known ways."""
 
 from __future__ import annotations

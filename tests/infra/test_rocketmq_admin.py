@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of administrators: the requests as they are sent, the answers as a 5.5.0 sends them, and refusals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of servers of each kind to administrators, and the change that runs on the node."""
 
 from __future__ import annotations

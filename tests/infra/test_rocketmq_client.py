@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of a broker: what it asks, what it makes of the answers, and of answers that make no sense."""
 
 from __future__ import annotations

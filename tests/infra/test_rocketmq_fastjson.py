@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reader of fastjson's dialect: all of JSON, keys that are no strings, and a reason for what is neither."""
 
 from __future__ import annotations

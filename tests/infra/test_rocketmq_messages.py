@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stored messages: some that a broker of 5.5.0 sent, then every kind of damage."""
 
 from __future__ import annotations

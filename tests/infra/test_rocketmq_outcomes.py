@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every line of RocketMQ's outcome table, copied a second time as a broker's answer and its meaning.
 
 Each case is played: a broker of one's own gives the answer, the client's operation is called, its outcome counts.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a RocketMQ cluster, and what it lacks, from answers that were recorded on real servers of 5.5.0."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's topologies on nodes that only record their commands: places, settings, commands, refusals."""
 
 from __future__ import annotations

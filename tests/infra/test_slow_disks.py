@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slow disks on real nodes: what is slow, for whom, and that no limit outlives the strike or the control program."""
 
 from __future__ import annotations

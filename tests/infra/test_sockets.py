@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections that are muted before their process ends; what cannot be muted is counted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes over a real sshd on loopback: commands, files, daemons, leases, keys, and the control log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ssh backend: what it refuses, what it takes, and that it gives all of it back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of real brokers (tests/data/rocketmq) are read whole, and every kind of damage to them is reported."""
 
 from __future__ import annotations

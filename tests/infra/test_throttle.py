@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The block-IO controller, both versions, in folders that look like the kernel's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Volumes on real nodes: what a failure of power takes and leaves, what writes come to on a disk in trouble, and that
 nothing stays behind, however the control program ends.
 """

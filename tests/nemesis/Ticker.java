@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /**
  * A server that only writes its two clocks, twenty times a second: a log's stamp, and System.nanoTime. Both are of one
  * moment, to two milliseconds: a thread that lost its processor between the two reads them again.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clock faults without machines: what is drawn, what servers are started with, and the files of a clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clock faults on real nodes: a JVM says in its log what its clocks are, and the probes say the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fault that docs/faults.md teaches to write: it works as it stands there."""
 
 import re

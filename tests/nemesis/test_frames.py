@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frame faults: their options, whom they aim at, and what they say."""
 
 from __future__ import annotations

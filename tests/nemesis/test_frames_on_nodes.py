@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frame faults on real nodes: a client on one, a server on the other, and the proxy that neither knows."""
 
 from __future__ import annotations

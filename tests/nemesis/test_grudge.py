@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grudges: every node's view, for every size."""
 
 import pytest

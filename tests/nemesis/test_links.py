@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links of a packet fault: their ends, their direction, their ports."""
 
 from __future__ import annotations

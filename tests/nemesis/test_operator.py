@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operator's faults and flipped bits without nodes: their targets, their refusals, the facts for a judge."""
 
 from __future__ import annotations

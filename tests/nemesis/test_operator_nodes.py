@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operator's faults and flipped bits on real nodes: each effect is seen at the server, or at its files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packet faults on links in memory: what counts as seen and as healed."""
 
 from __future__ import annotations

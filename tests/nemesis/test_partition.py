@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partitions on nodes in memory: who is aimed at, what counts as seen and as healed."""
 
 from collections.abc import Iterator

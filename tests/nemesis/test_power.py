@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of power and disks without nodes: whom they hit, what they impair, and what they refuse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of power and disks on real nodes with servers of a few lines: injected, seen, healed, and struck again."""
 
 from __future__ import annotations

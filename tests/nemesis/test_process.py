@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process faults on nodes in memory: what counts as seen and as healed, and what happens to a dead target."""
 
 from collections.abc import Sequence

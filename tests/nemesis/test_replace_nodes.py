@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replaced machines on real nodes: who reaches which address, and that everything else goes on at the new one."""
 
 from __future__ import annotations

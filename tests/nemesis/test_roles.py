@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults that aim by roles: who is cut off with the master, and what happens in which order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slowness without machines: what is drawn, what counts as seen, and control groups of version 2 as plain files."""
 
 from __future__ import annotations

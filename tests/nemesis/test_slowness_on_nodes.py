@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slowness on real nodes: the scheduler's, the memory's and the process' own counters show it, and its end."""
 
 from __future__ import annotations

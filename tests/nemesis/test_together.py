@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group that is down at once and comes back in turn."""
 
 from __future__ import annotations

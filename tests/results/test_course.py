@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of a run as a picture that stands alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One figure has one value, wherever it is shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that were cut, changed or filled with rubbish: a history, or one line with the place. Never anything else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the machines: lines of the probes become samples, whatever is torn or missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of others: what is no regular file, or larger than it looks, is one error, soon and in little memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report: it says what is known of any run, escapes everything, and stays small."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trends over runs: impact of faults, tables, and the page."""
 
 from __future__ import annotations

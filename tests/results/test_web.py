@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web view: it lists, searches and serves a store, and nothing outside it."""
 
 from __future__ import annotations

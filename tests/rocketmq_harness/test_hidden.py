@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A package of the user's with the name of one of the harness: one line says which, where, and the remedy."""
 
 from __future__ import annotations

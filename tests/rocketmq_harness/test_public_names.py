@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public names: the package, its page, the examples and the documents agree."""
 
 from __future__ import annotations

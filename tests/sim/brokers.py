@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated group of three brokers in virtual time: right, unless a bug is planted.
 
 One master appends to the queues, slaves copy; a controller elects from the in-sync set. Producers, some of them pinned

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers in memory and in virtual time: right ones, or ones with a `bug`. They stand behind the real client of the
 workload `controller` (`workloads.controller_client`), in place of its connections.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated cluster for the platform of the workload `gray`, in virtual time: right, unless a bug is planted.
 
 One broker group, three name servers with tables of their own, and the real clients of the workload: only what crosses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs of a workload in virtual time, against servers that a test pretends: load in phases, final reads, verdict."""
 
 from __future__ import annotations

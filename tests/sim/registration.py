@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers and brokers that register, in memory and in virtual time: right ones, or ones with a `bug`.
 
 It takes the ops of the workload `broker-identity`. A right broker does what the document *Persistent unique BrokerId*

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated service as a backend, a topology and faults: `harness.run.lifecycle` runs it unchanged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clients of the simulated broker group (`sim.brokers`), and the histories that they write.
 
 Producers, some of them pinned to a node; readers of masters and slaves; consumers of a group that crash and begin again

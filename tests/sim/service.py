@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated service: a replicated register map on five nodes, right unless a bug is planted.
 
 It is no Raft: one authority decides in one step at a moment between invocation and completion (so it is linearizable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `broker-identity` in virtual time: the whole crash table, against controllers and brokers in memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client of `log` and `queue` against toy servers: what it makes of answers, and whom it believes afterwards."""
 
 from __future__ import annotations

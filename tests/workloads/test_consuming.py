@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumers of a group on several broker groups: each group has a master of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `controller` in virtual time, its real client before controllers in memory."""
 
 from __future__ import annotations

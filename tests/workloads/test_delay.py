@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `delay` in virtual time: its generators against brokers in memory, judged by its judge."""
 
 from __future__ import annotations

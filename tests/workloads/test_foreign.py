@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Others' producers under the workloads `log` and `queue`: whose process sends, and what its answers become."""
 
 from __future__ import annotations

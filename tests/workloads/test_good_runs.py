@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thousand good random runs, in virtual time: the judges stay silent on every one.
 
 Short runs under random plans - clients, rates, keys, one or two faults at a time - through the real generator,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `gray` against a simulated cluster, and its parts by themselves."""
 
 from __future__ import annotations

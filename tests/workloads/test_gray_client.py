@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of the workload `gray` against toy servers: what it asks, and what it makes of the answers."""
 
 from __future__ import annotations

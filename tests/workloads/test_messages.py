@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workloads `log` and `queue` in virtual time: their generators against brokers in memory, judged by their judges.
 
 What generators know, they know from answers, so the contract between them and the judges is only seen where both meet.

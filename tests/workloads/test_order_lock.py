@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `order-lock` in virtual time, against locks in memory; and its client against toy servers."""
 
 from __future__ import annotations

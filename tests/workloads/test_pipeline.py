@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole pipeline - generator, interpreter, faults, journal, sealed history, checkers, report - on a simulated
 service in virtual time: every planted bug is caught, and good runs are left in peace.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics and groups are made on every broker, however its version takes to them."""
 
 from __future__ import annotations

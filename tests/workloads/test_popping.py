@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The final phase of `queue --consume pop` in virtual time: a broker in memory whose answers take their time."""
 
 from __future__ import annotations

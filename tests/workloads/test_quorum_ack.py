@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `quorum-ack` in virtual time, against a group in memory; its client against toy servers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `transaction` in virtual time: its generators against brokers in memory, judged by its judge; and the
 producer that brokers ask, against a toy server.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration centre of the platform: the operator's decisions, which its clients see at once.
 
 It is in this process. The published scheme names such a centre (`graySwitch`, `grayFlag`), without details.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of the workload `gray`: the ops of members, producers and the operator, each one attempt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The colour of each client, kept in the key-value tables of the name servers, which do not copy them to one another.
 
 The published scheme keeps the flags in a database that all name servers use. Released name servers have none; each of

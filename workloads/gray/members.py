@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generator for the consumers of the group: join, rebalance, commit and take queues, consume, crash, leave.
 
 The order is that of RocketMQ's push consumer: a rebalance requests the members, the queues and the flags; queues that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generator for the operator: procedures at given times, each a few ops one after the other.
 
 document   off: the gray queues are read to their end, then the flag; a second later the gray producers end, if this was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generator for the producers: each has a colour, knows the topic's queues by its last look, and selects one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The division of queues by colour, their readers, and the target queue of a message: pure functions.
 
 Source: the published scheme (vivo, "Luban MQ platform"): of each broker the first and the last queue are gray, the rest

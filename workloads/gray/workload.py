@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gray release by queue isolation: members of one group, gray and base, producers of both colours, and an operator.
 
 Four members read the topic's queues, at first two of them gray. An operator switches members off and on, expands the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Porcupine as a yardstick: reads histories from a file, then checks the one whose number comes in on stdin.
 //
 // A request is `<number> <limit in ms> <1: ask for memory>`; the answer `<ok|illegal|unknown> <nanoseconds of processor

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The searches that Numba compiles, with their arrays, memory, and cache of compiled code."""

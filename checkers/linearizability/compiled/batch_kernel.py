@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A batch, compiled: for each history, orders its events, walks, and stores verdict and failing op.
 
 A history gets its first stage of WGL and its first of just-in-time linearization in the portfolio. Harder ones go

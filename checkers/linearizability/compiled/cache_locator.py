@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The place of compiled code, by content: a second checkout of the same sources uses what the first one compiled.
 
 Numba's own locator puts the path of the source file into the name of the folder. `jit.prepare_cache` names the folder

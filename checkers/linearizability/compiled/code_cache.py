@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled code is used only once its part of the cache is whole.
 
 The first check compiles for some ten seconds, and every process of a Spark job that starts with an empty cache would do

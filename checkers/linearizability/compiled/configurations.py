@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets of configurations for compiled code: rows of 64-bit words, none dominated by another one of those compared.
 
 A row is `[state | unseen << 32, linearized..., hidable..., tokens...]`: `masks` words of one bit per slot, twice, then

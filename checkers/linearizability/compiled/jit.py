@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiler, if one is installed. Everything compiled is also written in plain Python.
 
 Both are right: their verdicts never contradict each other. But they spend their steps in another order, so that one may

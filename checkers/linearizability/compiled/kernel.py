@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Just-in-time linearization, compiled: as in `search.jit_linearization`, on rows of 64-bit words, with one reduction
 more.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many keys of a store with put, append and get, each with its own table, in one compiled call.
 
 Keys have no string in common: one table of all would be large and empty. Their calls become numbers and their strings

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: SIM110 - what is compiled is loops
 """The steps of the compiled search on one row, or on its record of the open ops. `kernel` explains their purpose.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the tree of a recorded walk (`kernel`) to an order of ops: the witness of a valid history."""
 
 from __future__ import annotations

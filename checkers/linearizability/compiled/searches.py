@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiled searches with the interface of the plain ones: from a problem and a meter to an `Outcome`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles ahead of time: `python -m checkers.linearizability.compiled.warm`. The set-up calls it."""
 
 from __future__ import annotations

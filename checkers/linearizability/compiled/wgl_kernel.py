@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """WGL, compiled: as in `search.wgl`, with a cache of hashes instead of sets.
 
 (ops linearized, state) is stored as one 64-bit sum of random numbers per op and state (Zobrist 1970), so a step costs

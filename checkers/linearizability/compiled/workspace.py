@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of the compiled searches: allocated once, grown by doubling up to a budget, and reused.
 
 The limit of a walk depends on its history and the budget alone, never on the memory of an earlier walk: a history has

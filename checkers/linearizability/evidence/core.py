@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The core of a refuted history: a few acknowledged ops that contradict each other already.
 
 It is found by sound relaxations only, each kept if the rest is still refuted. A pure op is left out. A mutator becomes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Explains why a history is not linearizable, as briefly as is true.
 
 An explanation has the earliest return that proves the violation, the states possible just before it, the *core* (a few

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults of a history with their begin and end, from the ops of its nemesis.
 
 Every program has its own names, and no history records which op ends which fault. The words show it: `stop-x` ends

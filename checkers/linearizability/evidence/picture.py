@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A violation as one self-contained HTML page: clients as lanes, ops as bars, the longest partial explanations, and the
 contradiction that ends them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The columns of a history (`results.sealed.SCHEMA`) as numbers: no Python object stands for an op.
 
 For one history, or many that lie one behind the other (`results.op_table`). Texts become numbers by way of Arrow's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The input of compiled code: arrays of integers, and a model as a *closed* table of transitions (`closed_table`)."""
 
 from __future__ import annotations

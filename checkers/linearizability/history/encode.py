@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From calls to integers: the input of the searches.
 
 A history becomes a list of events (`2 * op` a call, `2 * op + 1` its return, in order of index) over ops that are only

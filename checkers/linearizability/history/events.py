@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The representation of a history's events in all parts of the engine: arrays, and the numbers for none and never."""
 
 from __future__ import annotations

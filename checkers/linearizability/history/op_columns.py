@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ops of one object as columns of numbers: the input of the monitors, for any number of ops.
 
 They come from a `Problem`, or, to avoid an object for each op, from plain calls (`from_calls`) or the columns of a

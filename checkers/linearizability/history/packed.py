@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many histories of one model, one behind the other in arrays."""
 
 from __future__ import annotations

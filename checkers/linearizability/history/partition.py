@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects that consist of several: the elements of a set of which no op reads the whole.
 
 Ops on one element show nothing about another, so each is a separate object, and all of them together are linearizable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A register's closed table, without a call of `step` per cell: a state is a value, and each kind knows its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model as integers: a table that is filled on demand (`Table`), and one that is closed (`Dense`)."""
 
 from __future__ import annotations

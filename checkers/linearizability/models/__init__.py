@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of objects that come with the checker, by the names that users write.
 
 A model is registered here; the special methods of the engine for it are in `checkers.linearizability.fast`.

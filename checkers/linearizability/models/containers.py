@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of containers: counter, sets, queues, stack.
 
 Each `narrow` merges states that none of a history's ops can distinguish (the observability quotient of the study behind

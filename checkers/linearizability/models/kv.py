@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One key of a store of strings, as Porcupine's kv model has it."""
 
 from __future__ import annotations

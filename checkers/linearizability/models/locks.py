@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks: one that does not know its holder, one with numbered grants, and one that its holder may acquire again.
 
 Each knows `acquire` and `release` (or `lock` and `unlock`), and `try-acquire` (or `try-lock`), which never waits. Its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The append-only log with offsets: one queue of a RocketMQ topic, as its clients see it."""
 
 from __future__ import annotations

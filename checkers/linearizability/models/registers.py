@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registers: one that is read and written, one that is also swapped, and several in one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a model: an initial state and a pure function `step`.
 
 `step` gets one operation at a time and returns the next state, or that the operation cannot happen there. Nothing else

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The equality of values, defined here once for all formats and all models.
 
 Values come from JSON, EDN or Python, and Python's `==` differs from the clients' meaning: to it `True` is 1.

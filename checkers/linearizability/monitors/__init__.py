@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Special cases that need no search: near-linear time, for any number of clients and unknown ops.
 
 Each monitor takes a problem and answers valid (with a witness), invalid (with the event that proves it and a few ops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides a register with an unknown start by one with a known start.
 
 A value that a read (or a cas) saw before the call of any op that leaves it can only be the start. If such a value

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common part of the monitors on columns: from an order to an outcome, or to the earliest proof that none exists.
 
 A monitor has columns of its own (`RegisterOps`, `QueueOps`, `LogOps`), made from `history.op_columns`. It returns the

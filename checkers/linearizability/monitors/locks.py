@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mutex that does not know its holder, in n log n: acquires and releases alternate, without further rules.
 
 An op is placed as late as possible, at its return. If the state forbids it, an open op of the other kind goes first:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The append-only log, decided by its offsets: one queue of a RocketMQ topic with millions of messages.
 
 An acknowledged append has its offset, and a read at an offset shows the entry there. So the order of the appends is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FIFO queues of elements that are all different, decided without a search.
 
 The enqueue and the dequeue of each element are known, an interval each; a missing dequeue has no end. The history is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The evidence for a violation of a register: the possible states, and the fate of the value that an op saw."""
 
 from __future__ import annotations

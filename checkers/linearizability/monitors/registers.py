@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registers whose values are all different: decided in near-linear time, for any number of clients or unknown ops.
 
 If no value is written twice, a read names its write. All ops of one value form a *cluster*; a cas joins the cluster

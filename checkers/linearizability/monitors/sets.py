@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A set that only grows: the reads of the whole set form a chain, which bounds the time of each add.
 
 If ops only add, a set that was read holds every set that was read before it. So the distinct sets, by size, are a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A key with put, append and get, where no two ops put or append the same: a register of unique values.
 
 The result of a get is cut into the tokens that ops put or appended. So it shows the put, and the appends behind it in

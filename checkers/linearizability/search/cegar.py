@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CEGAR: counts unknown ops as coarsely as possible, so that a history with many of them is refuted quickly.
 
 Each kind of unknown op has its own counter in the complete search, and the ways to use them multiply. Here they are

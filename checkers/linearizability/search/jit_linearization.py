@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Just-in-time linearization, complete: walks the events, and keeps every configuration that could be true.
 
 A configuration is a state, the set of *open* ops already linearized, and the number of unknown ops used. Its size

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The portfolio: the searches, their order, and their limits of steps. One table for plain and compiled code.
 
 No search is best at everything. WGL goes depth first, and finds an order if many exist. Just-in-time linearization

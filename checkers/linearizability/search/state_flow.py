@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries and exits: the states that many simultaneous ops can lead to, in any order.
 
 Between two moments at which no mutator is open, every state is entered as often as it is left, except the first and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """WGL, depth first: quickly finds one good order if many exist (Wing and Gong 1993, Lowe 2017).
 
 It follows one order as far as possible, and steps back if an op had to return before it could be placed. Pairs of (ops

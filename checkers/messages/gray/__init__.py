@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judge of a gray release by queue isolation: the promises G1 to G7 of docs/gray.md.
 
 G1 `wrong-colour`, G2 `never-received`, G3 `stranded`, G4 `received-out-of-order`, G5 `received-again`, G6

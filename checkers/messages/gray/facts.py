@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The facts of a run of a gray release: sends with their colour, receptions by members, the queues that each member
 held, and the members' colours.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds queues that had two owners, or none, for more than two rebalances (G6).
 
 Rebalances count here, not time: a member that had no processor, or no answer, could not act yet.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges the receptions by members: messages of the other colour (G1, G7), messages that no member received (G2, G3),
 order (G4), and repeated receptions (G5).
 """

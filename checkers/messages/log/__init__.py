@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkers of messages in queues: lost, duplicated, reordered, or returned too early; and the agreement of replicas.
 
 `columns` converts a history to columns, `replica_reads` to the final content of each replica. `outcomes` and `order`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker of the `log` workload: all anomalies of messages in queues, each with its name.
 
 docs/anomalies.md explains each name; `outcomes` and `order` contain the rules. This module converts the cases to

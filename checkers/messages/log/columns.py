@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A history of sends and reads as columns: the input of all checkers of logs.
 
 A history may have a million ops, and each read may return dozens of messages. So there is no object per message:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conditions under which a queue may begin behind its first message: an excuse.
 
 A broker reports the lowest offset of a queue (`min`). It rises when the broker deletes files of its CommitLog, and then

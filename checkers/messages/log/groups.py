@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups many single cases into a few anomalies.
 
 A failover that loses three hundred messages is one event. Its cases are described together, by broker and by active

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that every queue is linearizable as an append-only log (Herlihy and Wing 1990).
 
 The sends of a queue are appends, and returned messages are reads of single offsets. The near-linear monitor of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that every acknowledged message has a unique id (Jepsen's `checker/unique-ids`).
 
 RocketMQ's `offsetMsgId` is the broker's address and the message's position in its CommitLog, over all queues. Two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges the order of the log: inversions against real time, holes, and reads that go backwards or skip messages.
 
 * *inversion*: send B was invoked after send A had been acknowledged, and B has the lower offset. For two sends of one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outcome of every message: kept, lost, or returned although it must not be.
 
 Everything is an array of rows of `LogColumns.sends` or `LogColumns.places`. `checkers.messages.log.anomalies` describes

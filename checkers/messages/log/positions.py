@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The position of each consumer, if the client keeps it: a poll continues at the end of the previous one.
 
 This is the session guarantee *monotonic reads* (Terry et al. 1994), together with its counterpart: nothing is skipped.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Final reads: the content of each replica of a queue after all heals, read completely by address.
 
 A final reading is a chain of `replica-read`s. Each begins at the end of the previous one, and the last one reports that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that the replicas of every queue agree at the end. Each was read alone, by address, after the last heal."""
 
 from __future__ import annotations

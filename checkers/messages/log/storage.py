@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker of the disks: compares the files of the stopped brokers with one another and with the history.
 
 Clients see messages through indexes and caches; the files remain when the servers have ended. A message that readers

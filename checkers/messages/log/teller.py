@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates cases of anomalies from rows of the columns, and their text: acknowledging broker, time, message at the
 offset.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkers of consumer groups: committed offsets, deliveries and redeliveries, leases of popped messages."""
 
 from checkers.messages.queue.deliveries import Deliveries

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that every message was delivered to every group, and counts the deliveries.
 
 RocketMQ guarantees at-least-once: a message may be delivered again as long as its group has not committed past it, and

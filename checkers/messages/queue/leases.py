@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pop: every popped message has a lease for some time, then it is acknowledged or delivered again.
 
 Each (group, message) is a state machine: ready -> leased -> acknowledged, or ready again when the lease ends. Leases

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The committed offsets of a group that a broker must remember, from the periods of masters and the faults.
 
 Per group and queue, a committed offset is a register: a query returns the last commit, or one that is concurrent or of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges that a group's committed offset stays.
 
 `checkers.messages.queue.memory` gives the commits that a broker must remember. An answer is right if it is the last of

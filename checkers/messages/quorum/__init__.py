@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quorum write and automatic downgrade (RIP-34): how many replicas hold a message that was acknowledged.
 
 The conditions for an acknowledgement (code 0), by the rule of its cluster (`checkers.messages.quorum.rules`):

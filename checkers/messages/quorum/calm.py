@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges the downgrade and its end in times without a change: sends are acknowledged or refused, replicas counted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Acknowledged messages that, by looks at the replicas, too few hold; or that too few can have confirmed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The facts about acknowledgements in a run's ops: sends, looks at the replicas, settings, and replicas in sync."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The number of replicas that must hold an acknowledged message: the settings that decide, and the clusters' rules.
 
 Source: `CommitLog.asyncPutMessage` and `calcNeedAckNums`, `GroupTransferService` and `MessageStoreConfig`, 5.3.3.

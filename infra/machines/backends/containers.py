@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nodes of the docker backend: containers with one additional capability (NET_ADMIN), never privileged.
 
 Their network is `internal`: nothing routes it off the machine. The image is built here and imported

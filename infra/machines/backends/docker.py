@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The docker backend. Its work at the engine is in `infra.machines.backends.containers`, which is imported when it is
 used: the Docker SDK loads slowly.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image of the nodes at a Docker engine: imported as `infra.machines.image` makes it, or built on another one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The owner of a cluster on a Docker engine: a claim that the owner renews and the engine keeps.
 
 The claim is a container that runs as long as its owner lives. The owner holds its stdin and sends a line every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The local backend: nodes are namespaces of this machine, created only with util-linux and iproute2.
 
 There is one process tree per cluster, started from `infra/machines/scripts/switch.sh`, which describes its structure.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of a backend that is the same for all that make their machines themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common part of the backends that create their own machines (docker, local)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ssh backend: existing machines, named by `--node [user@]host[:port]`.
 
 The machines have owners, so this backend acts only with permission. It installs software only with `--install`.

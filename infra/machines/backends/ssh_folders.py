@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folders of the harness on an existing machine: claimed for one run, filled with shares, released.
 
 All files of the harness on a host are in `ROOTS`, and a marker file in each contains the run's id. A folder of another

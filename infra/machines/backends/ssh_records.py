@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records of runs on existing machines, in the cache folder of the control machine.
 
 A record names the hosts of a run and the key to them, so that `harness clean` finds them when the control program was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses of nodes: another one replaces a node's own, in the same network.
 
 From then on `Node.address` is the new one. The node is no longer reachable at the old one, except by the control

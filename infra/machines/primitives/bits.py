@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bits: flips some in the files of a server that does not run, and reads them back.
 
 A script on the node chooses the place, since the choice of a whole record needs all bytes of the files

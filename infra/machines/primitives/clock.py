@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wall clocks: moves the clock of one server, and reads it back. Uses libfaketime, without its own rate.
 
 A server is started with the library preloaded (`variables`). The library adds an offset to the wall clock and reads the

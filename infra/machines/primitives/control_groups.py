@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Control groups: limits the processor time or the memory of some processes of a node, and reads the kernel's counters.
 
 The processes move into a group that is made for the strike, and back at its end. Their children are born there. Control

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures links between nodes, at the sockets: round trips, and the arrival of numbered datagrams.
 
 The work is done on the nodes (`infra.machines.scripts.datagrams`). The control program can be one end as well.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders of data: measures and empties them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy for the frames of chosen links, in a node's own network namespace: no server needs a setting for it.
 
 New connections of a link are redirected to it by nftables (nat), so it must be there before the servers start. It

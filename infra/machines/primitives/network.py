@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks: cuts a node off from others, and probes the effect.
 
 Packet rules are in separate nftables tables, one per lease. Overlapping faults therefore heal independently, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packets of chosen links: drops a share of them, delays them, sends them twice.
 
 Each fault is a value with its own name. An nftables table of that name selects and counts its packets

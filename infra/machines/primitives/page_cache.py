@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page cache: measures and drops the cached part of a node's files."""
 
 from __future__ import annotations

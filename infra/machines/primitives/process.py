@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes: stops, continues and kills them, and probes the effect.
 
 A process is named by pid and start time, so a later process with the same number is never hit.

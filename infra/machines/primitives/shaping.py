@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bandwidth: limits the rate at which a node sends to some others.
 
 A token bucket (tbf) behind one class of a queueing discipline htb at the node's interface; htb lets all other packets

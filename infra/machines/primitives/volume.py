@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Volumes: file systems for a node's data, which can lose their power, freeze, break and be repaired.
 
 The work is done on the node's host (`infra.machines.api.NodeHost`) by `infra/machines/scripts/volume.py`, which

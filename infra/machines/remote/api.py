@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transport interface: the functions of a machine that nodes, leases and fault primitives need.
 
 `Remote` is deliberately small: run a command to its end, or start one and keep its stdin and stdout. Everything else

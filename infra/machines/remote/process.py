@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands as processes of this machine: `infra.machines.remote.api.Remote` for machines that a local program can
 enter.
 

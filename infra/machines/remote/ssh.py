@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands over SSH: `infra.machines.remote.api.Remote` on one connection.
 
 sshd's `exec` takes one string and passes it to the user's login shell, so an argv list becomes a string in exactly one

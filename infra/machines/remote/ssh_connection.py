@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One SSH connection to a node: made when needed, host key checked, and commands run over it as bytes in, bytes out.
 
 Tasks that paramiko leaves to its user (the need for each was measured or observed):

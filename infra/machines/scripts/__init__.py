@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scripts that nodes and their hosts run, passed as text: nothing is installed there.
 
 `switch.sh`, `node.sh`, `root.sh` and `probe.sh` run inside the fresh namespaces of the local backend; read `switch.sh`

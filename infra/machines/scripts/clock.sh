@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The wall clock of one server on a node, as libfaketime shows it to the server. Behind loop.sh.
 #
 #   ready FOLDER                            make the file of the offset, if it is missing

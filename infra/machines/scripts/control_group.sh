@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Control groups of strikes, on the host of a node. Run by bash as root. Both versions of control groups; PROC is the
 # folder of proc(5).
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbered datagrams and their echoes, to measure a link: python3 and its standard library alone.
 
     python3 -c TEXT listen TTL_S                                      prints the port, once it is bound

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds back the packets of a netfilter queue, on the node itself: python3 and its standard library alone.
 
     python3 -c TEXT delayer NAME QUEUE MARK DELAY_S JITTER_S TTL_S

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flips bits in the files of a server that does not run.
 
 It is sent to a node as text (`infra.machines.primitives.bits`), and needs only Debian's python3-minimal, which has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy for RocketMQ's frames, on the node itself: it counts them by code, and can hold, lose or repeat one of them.
 
     python3 -c TEXT CONTROL PORT MARK       starts the proxy; ends with 0 once it listens

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends one command to the proxy for frames (`frames.py`) on this node, and prints the answer.
 
     python3 -c TEXT CONTROL WORD...     ends with 0 when the proxy did it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Functions of scripts that act on a node again and again until a lease ends. For bash, behind PROCESS_OF
 # (infra.machines.node). The loop is a process of its own: an inject command starts it, the undo command ends it.
 

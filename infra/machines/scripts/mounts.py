@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """File systems of nodes, on the host: where they are mounted, and how they are mounted again.
 
 The part of `volume.py` that knows mounts, namespaces and loop devices. It runs as root, without any package.

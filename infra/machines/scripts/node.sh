@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # One node's network; then its file system (root.sh).
 #
 #   node.sh SCRIPTS DIR ROOTFS NAME ADDRESS [SOURCE TARGET]...

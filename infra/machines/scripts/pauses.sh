@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Pauses of one process, again and again, behind loop.sh and the functions of infra.machines.primitives.process.
 #
 #   hold FOLDER TTL PID STARTED MS MS...    stop the process for so many milliseconds, let it run for so many, ...

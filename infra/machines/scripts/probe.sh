@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Can this machine do what the local backend does? Tried on a scratch folder, in namespaces that end with this process.
 #
 #   probe.sh SCRATCH          SCRATCH is an empty folder on the file system that holds the cache

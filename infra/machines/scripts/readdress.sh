@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Another address for a node. Run by bash on the node, as root.
 #
 #   move OLD NEW CONTROL PORT TABLE    NEW is the node's address; at OLD it answers only the control program

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # One node's file system; then sshd as the node's pid 1 (it reaps orphans, and no signal from inside can end it).
 #
 #   root.sh DIR ROOTFS [SOURCE TARGET]...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections that end silently, like those of a machine that loses its power.
 
 A process that is killed closes its connections, and the kernel notifies the peers (FIN or RST). Here its sockets are

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The switch of one local cluster, and the process all of it hangs on.
 #
 #   switch.sh SCRIPTS STATE ROOTFS UPLINK CONTROL [SOURCE TARGET]...

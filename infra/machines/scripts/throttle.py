@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slow disks, on the host: limits of the block-IO controller for the loop device of a volume.
 
 The part of `volume.py` that knows control groups. It runs as root, without any package. Limits belong to a pair of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """File systems of nodes, on the host: attach one, cut the power of several at one instant, freeze, break, repair.
 
     python3 volume.py COMMAND JSON          prints one line of JSON; problems are one line on stderr, exit code 1

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """DLedger, RocketMQ's Raft library: a register server on it, its protocol, its topology."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of the register server (`infra/systems/dledger/server/`): it finds the leader, follows it, and tries each
 operation once.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entries of a stopped member's DLedger log, from its files (`dledger-<id>/data`).
 
 An entry: magic, size (4 bytes each), index, term, position, channel (8, 8, 8, 4), two checksums that are never set, the

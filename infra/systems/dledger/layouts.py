@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a DLedger log as `infra.machines.primitives.bits` must know them to damage a chosen part of an entry.
 
 Source: `DLedgerEntryCoder` (`encode`, `encodeIndex`), the same in DLedger 0.3.1.2, 0.3.2 and 0.4.0.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One DLedger group: a register server (`infra/systems/dledger/server/`) on every node, all in one Raft group."""
 
 from __future__ import annotations

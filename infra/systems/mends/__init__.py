@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mends: known defects of the servers, corrected by the harness' Java agent while the class is loaded.
 
 A mend is one file, `NN-NAME.toml`; NN is the id of the finding whose cause it removes:

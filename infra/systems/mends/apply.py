@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent that applies mends: built, tried on this machine, put on nodes, and checked for its report."""
 
 from __future__ import annotations

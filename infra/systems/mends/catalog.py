@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mends of this folder: read, and chosen for the versions of a run."""
 
 from __future__ import annotations

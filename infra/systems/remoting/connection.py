@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection to one server: asynchronous, one call at a time, exact deadlines, no retries.
 
 The purpose of this module is the meaning of an error for the request:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames of RocketMQ's remoting protocol, with JSON headers.
 
     int32  length of all that follows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The body of the harness' own messages: an id that is unique over the whole run, in digits, then filling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The progress of a broker's registration at the controllers, as its node shows it: process, files, log.
 
 A broker requests an id (1012), notes it with a register code in `brokerIdentity-temp`, applies for it (1013), writes

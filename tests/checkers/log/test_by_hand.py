@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judges of logs on single histories that no simulation produces: readings that are missing, damage, order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge of a history that is divided by queue says what it says of the whole."""
 
 from __future__ import annotations

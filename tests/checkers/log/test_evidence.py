@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proofs of an anomaly, and what proves none: answers without acknowledgements, deletion for age, unnamed replicas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The excuses of the judges of logs: each is used within its limit, counted, and refused just beyond it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every acknowledged message has an id of its own: the cases of Jepsen's `unique-ids-test`, and what the log says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that readers skip, and permitted moves of a consumer's own position."""
 
 from __future__ import annotations

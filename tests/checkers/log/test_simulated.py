@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judges of messages against a simulated broker group: silent on good runs, and every planted bug by its name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Committed offsets, deliveries and leases: what is promised, what at-least-once permits, what is a violation."""
 
 from __future__ import annotations

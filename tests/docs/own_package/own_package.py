@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's package: one of each kind of plug-in, each with an option of its own.
 
 `own-register`, `own-pause`, `own-service` and `own-machines` run on the simulated service, `own-mix` and `own-restart`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
 import io.openmessaging.storage.dledger.DLedgerConfig;

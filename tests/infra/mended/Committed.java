@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import java.io.File;
 import java.net.ServerSocket;
 import java.nio.file.Files;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import java.util.List;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.remoting.protocol.EpochEntry;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import io.netty.channel.embedded.EmbeddedChannel;
 import java.util.Collections;
 import org.apache.rocketmq.broker.client.ClientChannelInfo;

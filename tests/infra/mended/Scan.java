@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.common.ControllerConfig;
 import org.apache.rocketmq.controller.elect.impl.DefaultElectPolicy;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import com.alipay.sofa.jraft.Status;
 import com.alipay.sofa.jraft.entity.NodeId;
 import com.alipay.sofa.jraft.entity.PeerId;

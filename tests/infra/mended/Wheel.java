@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import java.io.RandomAccessFile;
 import java.nio.ByteBuffer;
 import java.util.concurrent.ConcurrentHashMap;

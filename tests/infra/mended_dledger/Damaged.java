@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import io.openmessaging.storage.dledger.DLedgerConfig;
 import io.openmessaging.storage.dledger.DLedgerLeaderElector;
 import io.openmessaging.storage.dledger.MemberState;

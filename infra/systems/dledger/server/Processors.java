@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package harness.dledger;
 
 import harness.dledger.RegisterMachine.Applied;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The register server: DLedger's library with its own state machine, built from the Java sources beside this file.
 
 DLedger publishes no server with registers (`dledger-example` is in no repository), so the harness has one: string keys,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package harness.mends;
 
 import java.util.Collections;

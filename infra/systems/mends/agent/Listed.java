@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package harness.mends;
 
 /** Whether the last name that this thread has looked up was in the table. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Foreign clients, each in its own process: they abort, hang and retry, and their packages exclude one
 another (all own the top-level package `rocketmq`).
 

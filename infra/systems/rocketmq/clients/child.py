@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The far end of `worker`: a process that does one thing after the other and answers in lines of JSON.
 
 It uses nothing but the standard library, because it runs beside other people's packages.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """librocketmq, the C++ client, through `rocketmq-client-python` 2.0.0.
 
 Its use: the same load as from other users of brokers, with that client's own routing, waiting and retrying. It is not a

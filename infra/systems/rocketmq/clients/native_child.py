@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process of a native client: `python -m infra.systems.rocketmq.clients.native_child FOLDER`,
 rocketmq-client-python in FOLDER.
 

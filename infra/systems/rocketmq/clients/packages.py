@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source of foreign clients: PyPI, by pip, each into its own folder in the cache.
 
 They cannot be extras of this package, because `rocketmq-client-python`, `rocketmq` and `rocketmq-python-client` all own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's gRPC protocol, through its proxy, by the protocol code of `rocketmq-python-client` 5.1.2.
 
 One attempt, an exact deadline, and the proxy's own code as the result. The proxy hides much: most of a broker's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process of a gRPC client: `python -m infra.systems.rocketmq.clients.proxy_child FOLDER HOST:PORT`, FOLDER with
 its packages.
 

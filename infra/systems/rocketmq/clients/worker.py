@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A separate process for a foreign client: requests and answers are lines of JSON, one at a time.
 
 If a request is not answered in time, the process is killed, because the time of its answer is unknown. The user of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness' own client of RocketMQ 5's protocol.
 
 client      one broker, as producers and consumers see it; every answer carries an outcome. Its parts: link,

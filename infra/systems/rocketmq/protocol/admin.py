@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of administrators to name servers, brokers and controllers.
 
 >>> async with BrokerAdmin("198.18.20.11", 10911, deadline_s=2) as broker:  # doctest: +SKIP

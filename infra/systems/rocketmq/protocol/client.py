@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One broker, as producers and consumers see it: one attempt, an exact deadline, and the outcome by its answer.
 
 >>> broker = Broker("198.18.20.11", 10911, deadline_s=5, raft_log=False)

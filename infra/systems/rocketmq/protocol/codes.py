@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers of requests and answers.
 
 Source: `RequestCode` and `ResponseCode` of rocketmq-remoting 5.3.3; those used here are the same from 5.1.0 to 5.5.0.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reader of the JSON that servers send: fastjson's dialect, in which keys need not be strings.
 
 A map with integer keys comes as `{0:"10.0.0.1:10911"}`, one with objects as keys as `{{"queueId":0,...}:7}`. The

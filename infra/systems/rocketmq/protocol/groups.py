@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of members of a group: send heartbeats, leave, lock queues, send messages back.
 
 Source: `HeartbeatData`, `ClientManageProcessor`, `LockBatchRequestBody`, `RebalanceLockManager` and

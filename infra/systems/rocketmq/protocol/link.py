@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connection of all requests in this package, and the answer of operations without a result of their own."""
 
 from __future__ import annotations

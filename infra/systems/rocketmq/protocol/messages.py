@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A message as brokers store it and send it to readers, and the parts that producers write.
 
 Big-endian: totalSize, magic, bodyCRC, queueId, flag (4 bytes each), queueOffset, physicalOffset (8 each), sysFlag (4),

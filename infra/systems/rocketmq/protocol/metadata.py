@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of brokers to controllers: ids, registration, elections, changes of the SyncStateSet, heartbeats.
 
 To the controllers such a client is a broker; no broker has to run. Each method is one attempt. Refusals raise

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The meaning of a broker's answers for an operation: data, with the source of each line.
 
 `ok`: certainly happened. `fail`: certainly did not, and never will. `info`: unknown. A change may be called failed only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of consumers that leave the bookkeeping to the broker: pop, acknowledge, or request more time.
 
 A popped message is invisible for a while; unless it is acknowledged it comes back, as a new message of the group's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of consumers that track their own offsets: pull from an offset on, and commit an offset.
 
 Source: `PullMessageProcessor`, `AdminBrokerProcessor` and `ConsumerManageProcessor`, 5.3.3; seen with 5.5.0.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of producers: send, alone or in batches, in transactions, and recall timer messages.
 
 Source: `SendMessageRequestHeaderV2`, `EndTransactionRequestHeader`, `CheckTransactionStateRequestHeader`,

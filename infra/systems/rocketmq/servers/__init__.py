@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's servers: the available versions, and the parts that start each kind of server, with reasons.
 
 `artifacts` fetches the published jars, `settings` has the servers' configuration, `jvm` the options of their JVMs.

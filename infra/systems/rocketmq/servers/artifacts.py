@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's published jars: pinned versions, each with a list of checksums; and the checks of settings by their code
 before a run.
 

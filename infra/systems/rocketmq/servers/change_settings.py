@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes the configuration of the server of this node. It is sent there as text, and runs without the control program
 (`infra.systems.rocketmq.topologies.administration`). It needs no more than Debian's python3-minimal, without `json`.
 

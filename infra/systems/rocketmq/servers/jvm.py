@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JVM options of RocketMQ's servers, each with its reason. Memory was measured on 5.5.0: see docs/topologies.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness' configuration of RocketMQ: every setting that differs from the server's own, with its reason.
 
 Names are the servers' own (`BrokerConfig`, `MessageStoreConfig`, `NamesrvConfig`, `ControllerConfig`, ...); servers of

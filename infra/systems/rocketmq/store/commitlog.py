@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commit log of a broker: every message of every topic, one after the other, as readers get them
 (`infra.systems.rocketmq.protocol.messages`).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The consume queue: the index of one queue of a topic, from a message's offset there to its place in the commit log.
 
 Units of 20 bytes: physical offset (8), size (4), hash of the tag or delivery time (8); unit n belongs to offset n

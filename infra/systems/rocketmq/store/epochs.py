@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file `epochFileCheckpoint` of a broker in controller mode: the masters' epochs, and the physical offsets of their
 beginnings.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The error for a damaged file of a broker's store."""
 
 from __future__ import annotations

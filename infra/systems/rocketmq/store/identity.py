@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file `brokerIdentity`: the id that a controller gave to a broker permanently (`BrokerMetadata`, `MetadataFile`).
 
 Before, while a broker applies for an id, it has the file `brokerIdentity-temp` with the id and a register code

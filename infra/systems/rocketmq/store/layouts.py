@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a store as `infra.machines.primitives.bits` must know them to damage a chosen part of a record.
 
 Sources: `MessageExtEncoder`, `ConsumeQueue` and the paths of `StorePathConfigHelper`, 5.3.3. Files that are not logs of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A log in files of one size, each named after its first byte's position: RocketMQ's MappedFileQueue.
 
 The broker preallocates its files, so zeros follow the written part.

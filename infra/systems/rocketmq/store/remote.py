@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One record of a broker's commit log, read on its node: also of a broker that is stopped, or does not run.
 
 Brokers write through mapped memory, so their writes are in the file at once, for every reader of this machine. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stopped broker's store in a few facts that a judge can compare: the content of its log and of its index.
 
 Written as JSON lines: first a `Head`, then one list per message (`LINE`), then the entries of the index that lead to no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slave acting master (RIP-32): the live slave with the smallest id replaces a missing master, except for sends."""
 
 from __future__ import annotations

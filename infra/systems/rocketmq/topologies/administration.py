@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Administration of RocketMQ's servers, queries and changes: `infra.systems.api.Admin` for each kind."""
 
 from __future__ import annotations

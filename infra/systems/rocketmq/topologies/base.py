@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common part of all RocketMQ topologies: several servers per node, their configuration, start and observation.
 
 Each topology defines the servers of each node (`_layout`), the settings of its mode and profile (`_mode`), and the data

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits in time that follow from a broker's settings: for how long an acknowledged message may be on no disk, and how
 far a replica that may become master may lag.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controller mode (RIP-44): one group of brokers; three controllers elect its master.
 
 The controllers use DLedger or JRaft. They are separate servers or run inside the name servers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brokers whose CommitLog is a DLedger log: one Raft group, without slaves that only copy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration files of servers: the settings that users cannot choose, the format, the check that they took
 effect, and the changes that a running server accepts.
 """

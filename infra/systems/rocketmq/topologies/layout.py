@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers of each node of a RocketMQ cluster, and their ports."""
 
 from __future__ import annotations

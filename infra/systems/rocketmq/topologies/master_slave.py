@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixed masters with slaves that copy: no failover. A group without its master accepts no sends."""
 
 from __future__ import annotations

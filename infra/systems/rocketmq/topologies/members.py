@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brokers that join and leave: those beside a layout (`Topology.further`), each with its own ports, folders and names;
 the list of members that the controllers keep, and an operator's removals from it.
 """

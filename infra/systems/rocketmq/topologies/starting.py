@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The start of a cluster: room on its machines, an order of the servers in which none waits long for another, and the
 configuration that they then have.
 

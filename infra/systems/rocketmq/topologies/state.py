@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state that the servers of a RocketMQ cluster report, and the conditions that are missing until they serve.
 
 All queries go over the network, from outside: a node with stopped processes does not answer.
