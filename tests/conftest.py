@@ -11,7 +11,7 @@ from hypothesis import settings
 settings.register_profile("any-machine", deadline=None)  # a busy machine is no slow function
 settings.load_profile("any-machine")
 
-_DISKS = ("infra/test_slow_disks", "infra/test_volumes", "nemesis/test_power_on_nodes")
+_DISKS = ("infra/test_volumes", "nemesis/test_power_on_nodes")
 """They look at the limits and loops of the whole machine: one after the other."""
 
 

@@ -20,7 +20,7 @@ from infra.machines.primitives import volume
 from infra.machines.primitives.volume import Volume
 from infra.machines.scripts.throttle import V1, Controller
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
+pytestmark = pytest.mark.cluster  # alone: it compares times of the disk
 
 OURS: set[str] = set()
 """The loop devices that tests of this module made slow (`loop3`)."""
