@@ -19,8 +19,17 @@ from results.history import Call
 from results.verdict import Verdict
 
 QUICK = ("cas-register", "unique cas-register", "unique register", "unique kv", "mutex")
-LONG = {"fifo-queue": 8, "unique fifo-queue": 8, "unique fifo-queue, drained": 8, "unordered-queue": 8, "stack": 15}
+FEW = {
+    "fifo-queue": 8,
+    "unique fifo-queue": 8,
+    "unordered-queue": 8,
+    "counter": 20,
+    "unique log": 20,
+    "fenced-lock": 20,
+}
 """So many histories of these are enough to have valid and invalid ones among them; the night has 60."""
+LONGEST = ("unique fifo-queue, drained", "stack")
+"""A minute for eight histories: the night alone."""
 
 
 @pytest.mark.parametrize("family", QUICK)
@@ -33,8 +42,8 @@ def test_all_ways_agree(family: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "count"),
-    [(family, LONG.get(family, 60)) for family in FAMILIES]
-    + [pytest.param(family, 60, marks=pytest.mark.nightly) for family in LONG],
+    [(family, FEW.get(family, 60)) for family in FAMILIES if family not in LONGEST]
+    + [pytest.param(family, 60, marks=pytest.mark.nightly) for family in (*FEW, *LONGEST)],
 )
 def test_all_ways_agree_on_every_model(family: str, count: int) -> None:
     tally = fuzz(family, effort(count, least=min(count, 15)), seed=2, plain_every=10)
