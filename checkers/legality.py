@@ -324,18 +324,19 @@ def settled(
 ) -> CheckResult:
     """The result of a check that found these anomalies: invalid if one of them is not permitted.
 
-    valid    the reason where nothing stands against it; `unknown`: why the run does not show it, or None.
+    valid    what holds all the same, or all of it where nothing stands against it; empty: nothing. unknown: why the run
+             does not show it, or None.
     """
     marked = _marked(found, permits(run))
     wrong = [a for a in marked if a.legal is None]
     legal = _describe(marked)
     if wrong:
         return CheckResult(
-            checker, Verdict.INVALID, f"{counted(wrong)}; {valid}{legal}", [*wrong, *legal_ones(marked)], stats
+            checker, Verdict.INVALID, _joined(counted(wrong), valid, legal), [*wrong, *legal_ones(marked)], stats
         )
     if unknown is not None:
-        return CheckResult(checker, Verdict.UNKNOWN, f"{unknown}{legal}", marked, stats)
-    return CheckResult(checker, Verdict.VALID, f"{valid}{legal}", marked, stats)
+        return CheckResult(checker, Verdict.UNKNOWN, _joined(unknown, legal), marked, stats)
+    return CheckResult(checker, Verdict.VALID, _joined(valid, legal), marked, stats)
 
 
 def applied(result: CheckResult, run: RunRecord) -> CheckResult:
@@ -345,7 +346,7 @@ def applied(result: CheckResult, run: RunRecord) -> CheckResult:
         return result
     if result.verdict != Verdict.INVALID or any(a.legal is None for a in marked):
         return replace(result, anomalies=marked)
-    return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=f"{result.reason}{_describe(marked)}")
+    return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=_joined(result.reason, _describe(marked)))
 
 
 def legal_ones(anomalies: Sequence[Anomaly]) -> list[Anomaly]:
@@ -384,4 +385,9 @@ def _describe(marked: Sequence[Anomaly]) -> str:
     if not legal:
         return ""
     whys = "; ".join(dict.fromkeys(str(a.legal) for a in legal))
-    return f"; legal here: {counted(legal)} ({whys})"
+    return f"legal here: {counted(legal)} ({whys})"
+
+
+def _joined(*parts: str) -> str:
+    """The parts of a reason that say something."""
+    return "; ".join(part for part in parts if part)
