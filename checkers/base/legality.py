@@ -331,18 +331,19 @@ def conclude(
 ) -> CheckResult:
     """The result of a judge that found these anomalies: invalid if one of them is not permitted. Every judge ends here.
 
-    valid    the reason of a valid result. unknown: the reason why the run proves nothing, or None.
+    valid    the reason of a valid result, or what holds all the same; empty: nothing. unknown: the reason why the run
+             proves nothing, or None.
     invalid  the reason of an invalid result; None: the numbers of cases, and `valid`.
     """
     marked = _marked(found, permits(run))
     wrong = [a for a in marked if a.legal is None]
     legal = _describe(marked)
     if wrong:
-        reason = f"{counted(wrong)}; {valid}" if invalid is None else invalid
+        reason = _joined(counted(wrong), valid) if invalid is None else invalid
         found = [*wrong, *legal_ones(marked)]
-        return CheckResult(checker, Verdict.INVALID, f"{reason}{legal}", found, stats, excuses=excuses)
+        return CheckResult(checker, Verdict.INVALID, _joined(reason, legal), found, stats, excuses=excuses)
     verdict, reason = (Verdict.VALID, valid) if unknown is None else (Verdict.UNKNOWN, unknown)
-    return CheckResult(checker, verdict, f"{reason}{legal}", marked, stats, excuses=excuses)
+    return CheckResult(checker, verdict, _joined(reason, legal), marked, stats, excuses=excuses)
 
 
 def summary_of(anomalies: Sequence[Anomaly]) -> str | None:
@@ -359,7 +360,7 @@ def applied(result: CheckResult, run: RunRecord) -> CheckResult:
         return result
     if result.verdict != Verdict.INVALID or any(a.legal is None for a in marked):
         return replace(result, anomalies=marked)
-    return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=f"{result.reason}{_describe(marked)}")
+    return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=_joined(result.reason, _describe(marked)))
 
 
 def legal_ones(anomalies: Sequence[Anomaly]) -> list[Anomaly]:
@@ -398,4 +399,9 @@ def _describe(marked: Sequence[Anomaly]) -> str:
     if not legal:
         return ""
     whys = "; ".join(dict.fromkeys(str(a.legal) for a in legal))
-    return f"; legal here: {counted(legal)} ({whys})"
+    return f"legal here: {counted(legal)} ({whys})"
+
+
+def _joined(*parts: str) -> str:
+    """Joins the parts of a reason that are not empty."""
+    return "; ".join(part for part in parts if part)

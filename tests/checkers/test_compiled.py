@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from effort import effort
@@ -386,6 +387,23 @@ def test_warming_compiles_and_says_where(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == compiled
     off = subprocess.run(argv, env=environment | {"HARNESS_NO_JIT": "1"}, capture_output=True, text=True, check=True)
     assert "nothing to compile" in off.stdout
+
+
+def test_what_a_first_call_takes_is_set_up_and_no_other_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a method of Numba's own that has no public name: a Numba without it fails here, and not in silence."""
+    # (The checkers' own cache has the checkers' code alone.)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def one_more(number: int) -> int:
+        return number + 1
+
+    before = jit.setup_seconds()
+    ready = jit.compiled(one_more)
+    assert ready(1) == 2
+    first = jit.setup_seconds()
+    assert first > before
+    assert ready(2) == 3
+    assert jit.setup_seconds() == first
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,7 @@ def test_a_topic_that_a_broker_forgets_is_told_once_for_a_broker(f: str) -> None
     )
     assert found.window == (3 * S, int(7.01 * S))
     assert result.stats == {"forgotten": {"n2": 2}, "longest_s": 0.51, "lost": {}}
+    assert result.reason == "1 forgotten-topic", "nothing else is known to hold, and no separator is left behind"
 
 
 def test_it_is_silent_where_nothing_was_forgotten() -> None:

@@ -120,11 +120,10 @@ def _jit(function: F, **options: bool) -> F:
 
     njit: Callable[..., Any] = numba.njit
     dispatcher = njit(cache=True, nogil=True, boundscheck=False, **options)(function)
-    # (Numba calls this if it has no code yet for such arguments: it loads or compiles it, and runs nothing. With
-    # NUMBA_DISABLE_JIT no dispatcher exists: `njit` returns the function itself, and nothing is compiled.)
-    first_call = getattr(dispatcher, "_compile_for_args", None)
-    if first_call is None:
-        return cast(F, dispatcher)
+    if dispatcher is function:  # with NUMBA_DISABLE_JIT there is nothing to compile
+        return function
+    # (Numba calls this if it has no code yet for such arguments: it loads or compiles it, and runs nothing.)
+    first_call = dispatcher._compile_for_args
 
     def timed(*args: Any, **named: Any) -> Any:
         with setting_up():

@@ -64,7 +64,10 @@ class Connection:
         self._client_key, self._host_key = client_key, host_key
         self._known_hosts = known_hosts or Path("~/.ssh/known_hosts").expanduser()
         self._transport: paramiko.Transport | None = None
-        self._lock = threading.Lock()
+        self._dialing = threading.Lock()
+        """Held while a connection is made, which may take its whole time limit."""
+        self._state = threading.Lock()
+        """Held for a read or a change of the transport and of `_closed`, and never while anything waits."""
         self._closed = 0
         """The number of times that it was closed."""
         self._slots = threading.BoundedSemaphore(_ALL_AT_ONCE)
@@ -78,31 +81,33 @@ class Connection:
         """Closes the connection and all its channels. A later command opens a new one. It does not wait: a
         connection that is being opened to a lost machine is dropped as soon as it is open.
         """
-        self._closed += 1
-        transport, self._transport = self._transport, None
+        with self._state:
+            self._closed += 1
+            transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
 
     def connect(self, timeout_s: float = 10) -> paramiko.Transport:
         """The live connection, created again if none exists. Raises InfraError, NodeUnreachable."""
         began = time.monotonic()
-        if not self._lock.acquire(timeout=timeout_s):
+        if not self._dialing.acquire(timeout=timeout_s):
             raise NodeUnreachable(f"{self.name}: {self.where}: another command still waits for the connection")
         try:
-            transport = self._transport
+            with self._state:
+                transport, closed = self._transport, self._closed
             if transport is not None and transport.is_active():
                 return transport
             if transport is not None:
                 transport.close()
-            closed = self._closed
             made = self._dial(max(0.1, timeout_s - (time.monotonic() - began)))
-            if self._closed != closed:
-                made.close()
-                raise NodeUnreachable(f"{self.name}: {self.where}: the connection was closed while it was being made")
-            self._transport = made
-            return made
+            with self._state:
+                if self._closed == closed:
+                    self._transport = made
+                    return made
+            made.close()
+            raise NodeUnreachable(f"{self.name}: {self.where}: the connection was closed while it was being made")
         finally:
-            self._lock.release()
+            self._dialing.release()
 
     def open_channel(self, timeout_s: float) -> paramiko.Channel:
         """A fresh session channel, with nothing sent on it yet; the caller closes it.
