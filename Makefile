@@ -10,6 +10,8 @@ FUZZ_ARGS ?= --count 10000
 FUZZ_INPUT_ARGS ?= --count 1000
 # Two at a time.
 BESIDE := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# Many of them wait for a child process.
+UNITS  := $(BIN)/pytest -n $(shell expr $(WORKERS) + 1) --dist worksteal
 # A module's nodes stay in one process. Servers need the processors for themselves: those tests run one by one.
 SERVERS := tests/cluster tests/infra tests/nemesis tests/docs
 NODES  := $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(SERVERS)
@@ -34,12 +36,12 @@ demo:            ## the main job on real servers; DEMO_ARGS="--nemesis hammer-ti
 	@$(BIN)/harness run $(DEMO_ARGS); code=$$?; [ $$code -le 2 ] || exit $$code
 
 test: setup lint   ## all tests but the nightly ones: lint, those that start no nodes, then real servers
-	$(BESIDE) -m "not cluster and not nightly and not docs" $(TEST_ARGS)
+	$(UNITS) -m "not cluster and not nightly and not docs" $(TEST_ARGS)
 	$(NODES) -m "cluster and nodes and not nightly" $(TEST_ARGS)
 	$(BIN)/pytest -m "cluster and not nodes and not nightly" --durations=25 --durations-min=15 $(SERVERS) $(TEST_ARGS)
 
 test-fast:       ## tests that start no nodes and take little time
-	HARNESS_EFFORT=fast $(BESIDE) -m "not cluster and not slow and not docs" $(TEST_ARGS)
+	HARNESS_EFFORT=fast $(UNITS) -m "not cluster and not slow and not docs" $(TEST_ARGS)
 
 test-slow:       ## the slow ones, and those that start real servers on docker and local nodes
 	$(BESIDE) -m "slow and not cluster and not nightly" $(TEST_ARGS)

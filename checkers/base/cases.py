@@ -67,14 +67,15 @@ def anomalies(
     """Yields one anomaly for all cases of a kind; the first, or with a limit the longest, is described in full.
 
     what   the clause about all of them; `{n}` in it is their number, `{queues}` the number of their queues.
-    limit  the longest duration (ns) that is allowed; None: that of the cases.
+    limit  the longest duration (ns) that is allowed; None: that of the case described in full.
     legal  the reason why they are permitted. more: further details. whole: its time is that of all cases.
     text   adds the texts of a case, for the cases that are shown.
     """
     if not cases:
         return
-    limit = cases[0].limit if limit is None else limit
-    first = cases[0] if limit is None else max(cases, key=lambda case: case.took)
+    timed = limit is not None or cases[0].limit is not None
+    first = max(cases, key=lambda case: case.took) if timed else cases[0]
+    limit = first.limit if limit is None else limit
     ordered = [first, *(case for case in cases if case is not first)]
     first, *others = map(text, ordered[:_LISTED])
     keys = {case.key for case in cases}
@@ -93,7 +94,7 @@ def anomalies(
             **first.details,
             "first": [case.text if case.listed is None else case.listed for case in (first, *others)],
             **more,
-            **scene.details(first.start, first.end, first.broker_group),
+            **scene.details(*window, first.broker_group),
         },
         legal=legal,
         limit_s=None if limit is None else limit / SECOND,

@@ -329,7 +329,8 @@ def conclude(
     invalid: str | None = None,
     excuses: Sequence[Excuse] = (),
 ) -> CheckResult:
-    """The result of a judge that found these anomalies: invalid if one of them is not permitted. Every judge ends here.
+    """The result of a judge that found these anomalies: invalid if one of them is not permitted. Judges that count
+    cases end here.
 
     valid    the reason of a valid result, or what holds all the same; empty: nothing. unknown: the reason why the run
              proves nothing, or None.

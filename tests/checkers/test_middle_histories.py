@@ -27,7 +27,7 @@ FEW = {
     "unique log": 20,
     "fenced-lock": 20,
 }
-"""So many histories of these are enough to have valid and invalid ones among them; the night has 60."""
+"""So many histories of these are enough to have valid and invalid ones among them; the night has more."""
 LONGEST = ("unique fifo-queue, drained", "stack")
 """A minute for eight histories: the night alone."""
 

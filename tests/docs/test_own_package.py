@@ -120,7 +120,7 @@ def test_what_is_wrong_with_them_is_one_line(options: list[str], said: str, inst
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("bug", "code"), [("none", 0), ("lost_write", 1)])
+@pytest.mark.parametrize(("bug", "code"), [pytest.param("none", 0, marks=pytest.mark.nightly), ("lost_write", 1)])
 def test_they_run_and_are_judged(bug: str, code: int, installed: Path, tmp_path: Path) -> None:
     given = ["--workload", "own-register", "--cluster", "own-machines", "--nemesis", "own-pause", "--interval", "6s"]
     more = ["--duration", "3s", "--time-limit", "13s", "--rate", "60", "--ops-per-key", "100", "--bug", bug]

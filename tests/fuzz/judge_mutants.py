@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the effort of CI suffice? `python -m tests.fuzz.judge_mutants --count 60 --seed 1`
 
-Each mutant is a judge with one change: a comparison with its neighbour (`<` and `<=`), `and` for `or`, a `not` left
-out, a condition that always holds. The tests that import its module run at the effort of CI, and, where it survives
+Each mutant is a judge with one change: a comparison with its neighbour (`<` and `<=`), `and` for `or`, or a `not`
+left out. The tests that import its module run at the effort of CI, and, where it survives
 them, at the effort of a night. Prints a line a mutant; ends with code 1 if one dies at night alone: then CI's effort is
 too low. A mutant that survives both is either equivalent or a gap in the tests, and is listed as such.
 """
@@ -28,6 +28,7 @@ ENGINE: Final = ("linearizability", "spark")
 COPIED: Final = ("checkers", "harness", "infra", "nemesis", "results", "workloads", "rocketmq_harness", "tests", "docs")
 COPIED_FILES: Final = ("pyproject.toml", "README.md")
 PATIENCE_S: Final = 300
+ENDLESS: Final = "it did not end"
 
 NEIGHBOUR: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
@@ -83,14 +84,13 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
 
 def judges() -> list[Path]:
     """The modules of checkers/ that hold judges, or what judges decide with."""
-    found = sorted((ROOT / "checkers").rglob("*.py"))
-    within = [path.relative_to(ROOT) for path in found if path.name != "__init__.py"]
+    within = [path.relative_to(ROOT) for path in sorted((ROOT / "checkers").rglob("*.py"))]
     return [path for path in within if path.parts[1] not in ENGINE]
 
 
 def tests_of(path: Path) -> list[str]:
     """The test files that import a module, or its package."""
-    module = ".".join(path.with_suffix("").parts)
+    module = ".".join((path.parent if path.name == "__init__.py" else path.with_suffix("")).parts)
     names = (f"from {module} import", f"from {module.rpartition('.')[0]} import")
     found = sorted((ROOT / "tests" / "checkers").rglob("test_*.py"))
     direct = [test for test in found if names[0] in test.read_text()]
@@ -98,15 +98,18 @@ def tests_of(path: Path) -> list[str]:
 
 
 def dies(folder: Path, tests: list[str], effort: str, patience_s: float = PATIENCE_S) -> str:
-    """Returns the end of what pytest printed if a test fails, or does not end; else nothing."""
-    argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not cluster", *tests]
+    """Returns the end of what pytest printed if a test fails, or does not end; else nothing. The effort decides which
+    tests run, too.
+    """
+    which = "not cluster" if effort == "night" else "not cluster and not nightly"
+    argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", which, *tests]
     environment = os.environ | {"HARNESS_EFFORT": effort, "PYTHONPATH": str(folder)}
     try:
         ended = subprocess.run(
             argv, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=patience_s
         )
     except subprocess.TimeoutExpired:
-        return "it did not end"
+        return ENDLESS
     return "" if ended.returncode in (0, 5) else ended.stdout[-1000:] or "pytest failed"
 
 
@@ -117,7 +120,7 @@ def main() -> int:
     given = parser.parse_args()
     everything = [mutant for path in judges() if tests_of(path) for mutant in mutants_of(path)]
     drawn = Random(given.seed).sample(everything, min(given.count, len(everything)))
-    dead = survived = late = 0
+    dead = survived = late = endless = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for package in COPIED:
@@ -132,8 +135,9 @@ def main() -> int:
             whole = (folder / mutant.path).read_text()
             (folder / mutant.path).write_text(mutant.source)
             tests = tests_of(mutant.path)
-            if dies(folder, tests, "ci"):
+            if death := dies(folder, tests, "ci"):
                 dead += 1
+                endless += death == ENDLESS
             elif dies(folder, tests, "night"):
                 late += 1
                 print(f"ONLY AT NIGHT  {mutant}", flush=True)
@@ -141,7 +145,8 @@ def main() -> int:
                 survived += 1
                 print(f"survives both  {mutant}", flush=True)
             (folder / mutant.path).write_text(whole)
-    print(f"{len(drawn)} of {len(everything)} mutants: {dead} die at the effort of CI, {late} at night alone, ", end="")
+    print(f"{len(drawn)} of {len(everything)} mutants: {dead} die at the effort of CI, ", end="")
+    print(f"{endless} of them after {PATIENCE_S} s without an end, {late} at night alone, ", end="")
     print(f"{survived} survive both")
     return 1 if late else 0
 

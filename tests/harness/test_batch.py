@@ -622,7 +622,7 @@ def test_all_that_judges_is_part_of_the_version_and_nothing_else() -> None:
     found = {str(path.relative_to(root)) for path in sources_of({*batch_input._JUDGING, *plugged})}
     judges = {str(path.relative_to(root)) for path in (root / "checkers").rglob("*.py") if path.name != "__init__.py"}
     compiled = "checkers/linearizability/compiled"
-    others = {f"{compiled}/warm.py", f"{compiled}/cache_locator.py", "checkers/spark/batch.py"}
+    others = {f"{compiled}/warm.py", "checkers/spark/batch.py"}
     assert judges - found == {*others, "checkers/spark/session.py"}
     formats = {str(path.relative_to(root)) for path in (root / "results/formats").rglob("*.py")}
     assert {*formats, "results/permission.py", "harness/check/judging.py", "workloads/messages.py"} <= found

@@ -32,10 +32,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
 
 
-_LOCATOR: Final = f"{__package__}.cache_locator.ByContent"
-_NUMBAS_OWN: Final = "UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator,IPythonCacheLocator"
-"""For functions of other packages."""
-
 ENSURED: Final[set[str]] = set()
 """The parts for which this process called `code_cache.ensure`."""
 
@@ -119,9 +115,12 @@ def _jit(function: F, **options: bool) -> F:
     import numba
 
     njit: Callable[..., Any] = numba.njit
-    dispatcher = njit(cache=True, nogil=True, boundscheck=False, **options)(function)
+    dispatcher = njit(nogil=True, boundscheck=False, **options)(function)
     if dispatcher is function:  # with NUMBA_DISABLE_JIT there is nothing to compile
         return function
+    from checkers.linearizability.compiled.code_by_content import ByContent
+
+    dispatcher._cache = cast(Any, ByContent)(function)  # what `cache=True` does, but for the class
     # (Numba calls this if it has no code yet for such arguments: it loads or compiles it, and runs nothing.)
     first_call = dispatcher._compile_for_args
 
@@ -138,10 +137,12 @@ def prepare_cache() -> None:
 
     The folder is named after the content of the sources: Numba compares a function's own file only, and would go on
     using code into which an older version of another file was compiled. A second checkout of the same sources, or an
-    installation from a wheel, uses the same folder (`cache_locator`).
+    installation from a wheel, uses the same folder (`code_by_content`).
     """
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
+    if os.environ.get("NUMBA_CACHE_LOCATOR_CLASSES"):  # the user's own: the place decides, and a checkout has its own
+        digest.update(str(package).encode())
     for source in sorted(package.rglob("*.py")):
         text = source.read_bytes()
         if b"compiled.jit import" in text:
@@ -151,7 +152,6 @@ def prepare_cache() -> None:
     with suppress(CacheError):
         folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_dir())
         os.environ["NUMBA_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
-        os.environ.setdefault("NUMBA_CACHE_LOCATOR_CLASSES", f"{_LOCATOR},{_NUMBAS_OWN}")
 
 
 if _installed():

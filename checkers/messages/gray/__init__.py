@@ -61,7 +61,7 @@ class Gray:
                 scene,
                 "never-received",
                 divided(permit, _sorted(never_received(facts, False)), lambda case: [case.start]),
-                unread,
+                f"{unread}, and are not in the queue at the end",
                 whole=True,
             ),
             *_in_order(scene, "never-received", not_again(facts), "{n} were sent back, and not received once more"),
