@@ -55,8 +55,9 @@ fuzz-input:      ## bad input for the command line; FUZZ_INPUT_ARGS="--count 500
 	$(BIN)/python -m tests.fuzz.bad_input $(FUZZ_INPUT_ARGS)
 
 test-nightly:    ## what is long or rare (tests/README.md), and the searching tests at full effort; not part of `make test`
-	HARNESS_EFFORT=night $(BESIDE) -m "not cluster and not docs" $(TEST_ARGS)
-	$(BIN)/pytest -m "cluster and nightly" $(SERVERS) $(TEST_ARGS)
+	@# The second part runs although the first one failed.
+	HARNESS_EFFORT=night $(BESIDE) -m "not cluster and not docs" $(TEST_ARGS); code=$$?; \
+	$(BIN)/pytest -m "cluster and nightly" $(SERVERS) $(TEST_ARGS) && exit $$code
 
 test-cluster:    ## tests that start real servers on docker and local nodes
 	$(BIN)/pytest -m cluster $(TEST_ARGS)

@@ -43,6 +43,7 @@ def assert_never_valid(run: Run) -> None:
     assert run.verdict["verdict"] == ("invalid" if "invalid" in found.values() else "unknown"), found
 
 
+@pytest.mark.nightly
 def test_ctrl_c_in_a_run_that_is_repeated(docker_run: Run, tmp_path: Path) -> None:
     """The plan of an earlier run again: the same operations, the same faults. It is broken off during the last."""
     with going("--plan", docker_run.dir.plan, store=tmp_path / "store") as started:

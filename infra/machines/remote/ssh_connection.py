@@ -42,6 +42,9 @@ _FEED_INLINE = 32 << 10
 _ALL_AT_ONCE = 6
 """Commands at the same time on one connection. sshd's default MaxSessions is 10, and leases need channels as well."""
 
+_FREED_S = 2.0
+"""sshd counts a session until it has seen the end of its process, which can be after we closed the channel."""
+
 
 class Connection:
     """The SSH connection to one node; thread-safe. Errors are `InfraError` (or `NodeUnreachable`), one line each.
@@ -114,11 +117,16 @@ class Connection:
 
         Reconnects once if the connection is found dead: this is safe, since no command was sent.
         """
-        for last in (False, True):
+        patience = time.monotonic() + min(_FREED_S, timeout_s)
+        last = False
+        while True:
             transport = self.connect(timeout_s)
             try:
                 return transport.open_session(timeout=timeout_s)
             except paramiko.ChannelException as error:
+                if time.monotonic() < patience:
+                    time.sleep(0.05)
+                    continue
                 raise InfraError(
                     f"{self.name}: sshd at {self.where} does not open another session ({error.text}); "
                     "raise MaxSessions in its sshd_config"
@@ -131,7 +139,7 @@ class Connection:
                         f"{self.name}: {self.where} does not open a session: {_say(error)}"
                     ) from error
                 transport.close()
-        raise AssertionError("unreachable: the second attempt returns or raises")
+                last = True
 
     def execute(
         self,
