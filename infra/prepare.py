@@ -62,7 +62,10 @@ def prepare(names: Collection[str] = ()) -> None:
 
 def prepare_servers(names: Collection[str] = ()) -> Iterator[Topology]:
     """Fetches the jars and builds the servers of each topology, and the agent of the mends; yields the topologies."""
-    for point in sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name):
+    points = sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name)
+    if unknown := sorted(set(names) - {point.name for point in points}):
+        raise InfraError(f"no topology {unknown[0]!r}; {', '.join(point.name for point in points)} are right")
+    for point in points:
         if not names or point.name in names:
             topology: Topology = point.load()(ServerSettings())
             with step(f"{point.name}: jars and server are ready"):

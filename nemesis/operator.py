@@ -270,7 +270,7 @@ class _Changed(Lease):
 
 
 def _differ(server: Server, wanted: Mapping[str, str]) -> bool:
-    """True if the server's settings differ. Raises InfraError for a server that does not return them."""
+    """True if a setting in `wanted` has another value now. Raises InfraError for a server that does not return them."""
     now = server.admin.settings(_ASK_S)
     return any(now.get(name) != value for name, value in wanted.items())
 

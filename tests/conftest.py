@@ -15,6 +15,7 @@ _DISKS = ("infra/test_volumes", "nemesis/test_power_on_nodes")
 """They look at the limits and loops of the whole machine: one after the other."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the groups
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     """Two processes run the tests that start nodes alone (`--dist loadgroup`): a module's stay together."""
     for item in items:

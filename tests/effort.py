@@ -18,5 +18,5 @@ if LEVEL not in _SHARES:
 
 
 def effort(count: int, least: int = 1) -> int:
-    """Returns the share of `count` cases that this level tries; `fast` and `ci` try at least `least` of them."""
+    """Returns the share of `count` cases that this level tries, and at least `least`."""
     return max(least, int(count * _SHARES[LEVEL]))

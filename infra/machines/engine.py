@@ -3,8 +3,8 @@
 
 `python -m infra.machines.engine start|stop|status`. The started engine has no default bridge and forwards nothing, so
 nothing on it can reach the network of this machine. Its images and containers are in the cache folder. The harness
-neither sees nor starts the data of the machine's own engine, which may be stopped for a reason. The engine continues to
-run after the run; `stop` ends it.
+does not use the data of the machine's own engine, and does not start that engine: it may be stopped for a reason. The
+engine continues to run after the run; `stop` ends it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import docker
 
 ANSWER_TIMEOUT_S: Final = 20.0
+_ANSWER_LIMIT: Final = 1 << 20
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 BUSY_TIMEOUT_S: Final = 60
@@ -103,7 +104,11 @@ def _get(path: str, what: str, timeout_s: float) -> bytes:
         engine.connect(path)
         # (HTTP/1.0: the answer ends with the connection.)
         engine.sendall(f"GET {what} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
-        answer = b"".join(iter(lambda: engine.recv(1 << 16), b""))
+        answer, until = b"", time.monotonic() + timeout_s
+        while part := engine.recv(1 << 16):
+            answer += part
+            if len(answer) > _ANSWER_LIMIT or time.monotonic() > until:
+                raise OSError(f"more than an answer to {what}")
     head, _, body = answer.partition(b"\r\n\r\n")
     if head.split()[1:2] != [b"200"]:
         raise OSError(f"{head[:60]!r} in place of {what}")

@@ -18,7 +18,7 @@ import sys
 import time
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from infra.machines.api import BACKENDS, InfraError
 from infra.machines.ownership import Owner, current, is_alive
@@ -35,6 +35,14 @@ class Sweeper(Protocol):
 
     def sweep(self, run_id: str) -> int:
         """Removes everything of a run without a question, and returns the number of things found. Raises InfraError."""
+
+
+@runtime_checkable
+class LateSweeper(Protocol):
+    """A backend whose `sweep` needs modules that are not imported with it."""
+
+    def load(self) -> None:
+        """Imports them."""
 
 
 class Janitor:
@@ -151,7 +159,9 @@ def main(argv: list[str]) -> int:
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, signal.SIG_IGN)
     name, run_id, owner = argv
-    backend = make_backend(name)  # before it is needed: an import is the last thing that should fail then
+    backend = make_backend(name)
+    if isinstance(backend, LateSweeper):
+        backend.load()  # before it is needed: an import is the last thing that should fail then
     if await_dismissal(Owner.parse(owner), sys.stdin.fileno()):
         return 0
     begin = time.monotonic()

@@ -36,7 +36,8 @@ def loaded(cache: Path, *argv: str) -> tuple[str, set[str]]:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "HARNESS_CACHE": str(cache)},
+        # (Another engine than the usual one is reached through Docker's SDK.)
+        env={**{k: v for k, v in os.environ.items() if k != "DOCKER_HOST"}, "HARNESS_CACHE": str(cache)},
     )
     return done.stdout, set(done.stderr.splitlines()[-1].split())
 

@@ -22,9 +22,6 @@ from infra.machines.scripts.throttle import V1, Controller
 
 pytestmark = pytest.mark.cluster  # alone: it compares times of the disk
 
-OURS: set[str] = set()
-"""The loop devices that tests of this module made slow (`loop3`)."""
-
 DATA = "/var/lib/harness/data"
 BACKENDS = [DockerBackend(), LocalBackend()]
 # Synced appends; synced overwrites, as of a file that was allocated ahead; written, and left to the kernel.
@@ -78,23 +75,12 @@ def volumes(cluster: Cluster) -> list[Volume]:
 
 
 def limits() -> Mapping[str, str]:
-    """File -> its lines, of all limits of the devices that this module made slow, in all control groups. Others have
-    theirs: every fault that needs slow disks tries it out first, also in another process.
-    """
+    """File -> its lines, of all limits of loop devices, in all control groups. No other test runs beside these."""
     controller = Controller()
-    numbers = {text for device in OURS if (text := _number(device))}
     names = V1.values() if controller.version == 1 else ["io.max"]
     files = [Path(controller.mount + group) / name for group in controller.groups() for name in names]
-    told = {str(file): file.read_text() for file in files if file.exists()}
-    return {
-        file: text for file, text in told.items() if numbers & {line.split()[0] for line in text.splitlines() if line}
-    }
-
-
-def _number(device: str) -> str:
-    """The number of a loop device (`7:3`), or nothing if it is gone."""
-    path = Path(f"/sys/block/{device}/dev")
-    return path.read_text().strip() if path.exists() else ""
+    texts = {str(file): file.read_text() for file in files if file.exists()}
+    return {file: text for file, text in texts.items() if any(line.startswith("7:") for line in text.splitlines())}
 
 
 def groups(node: Node) -> set[str]:
@@ -112,7 +98,6 @@ def seconds(node: Node, work: str) -> float:
 
 def slow(hit: Volume, ttl_s: float = 60, **wanted: int) -> volume.Lease:
     device = volume.speeds(hit, wanted).device
-    OURS.add(device)
     return volume.slow_down(hit, device, wanted, ttl_s)
 
 
@@ -184,7 +169,7 @@ def test_kill_9_of_the_control_program_leaves_no_limit(backend: Backend) -> None
     )
     try:
         assert control.stdout is not None
-        OURS.add(control.stdout.readline().decode().strip())
+        control.stdout.readline()
         assert limits()
     finally:
         control.kill()

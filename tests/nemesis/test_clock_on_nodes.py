@@ -161,7 +161,7 @@ def test_a_strobe_shows_both_offsets(ticking: Deployment) -> None:
     injection, lease = struck(STROBE, ticking)
     evidence = injection.seen(ticking)
     assert evidence.seen, evidence.what
-    assert figures(evidence)[:4] == pytest.approx([0.4, -0.3, 0.7, -0.7], abs=0.1)
+    assert figures(evidence)[:4] == pytest.approx([0.4, -0.3, 0.7, -0.7], abs=0.02)
     lease.heal()
     assert injection.healed(ticking).seen
     assert {0.7, -0.7} <= set(jumps(ticking, before))

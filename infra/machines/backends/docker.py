@@ -70,6 +70,10 @@ class DockerBackend(MakesMachines):
 
         containers.clean(run_id)
 
+    def load(self) -> None:
+        """Imports the engine's SDK, for `sweep`."""
+        from infra.machines.backends import containers  # noqa: F401
+
     def sweep(self, run_id: str) -> int:
         """Removes everything of a run without a question, and returns the number of things found."""
         from infra.machines.backends import containers
