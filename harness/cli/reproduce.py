@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from harness import terminal
 from harness.boundary import end
 from harness.cli.parts import store_option
 from harness.findings import record
-from harness.findings.rates import ALWAYS, Excluded, Fixed, Sequential, StoppingRule, Within, describe
+from harness.findings.rates import ALWAYS, Excluded, Fixed, Sequential, StoppingRule, Within, describe, interval
 from harness.plan.plan import PlanError
 from harness.plan.table import shell_words
 from harness.shipped import shipped, shipped_page
@@ -26,7 +27,7 @@ from results.reading import exists
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
-    from harness.findings.reproduce import Subject
+    from harness.findings.reproduce import Series, Subject
 
 _SHOW, _GONE = 0.8, 0.2
 
@@ -53,6 +54,12 @@ _SHOW, _GONE = 0.8, 0.2
     "--mended",
     is_flag=True,
     help="With the finding's mend, or another control: so many runs (or as --runs says) as exclude its rate.",
+)
+@click.option(
+    "--expect",
+    type=click.Choice(["gone"]),
+    help="Stop when the finding is distinguished from a defect as frequent as the record has it, or more. The exit "
+    "code is 0 if it is gone, else 1.",
 )
 @click.option("--version", help="Version of the servers, in place of the finding's.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
@@ -92,6 +99,7 @@ def reproduce(
     gone: float | None,
     within: float | None,
     mended: bool,
+    expect: str | None,
     version: str | None,
     options: tuple[str, ...],
     anomalies: tuple[str, ...],
@@ -109,11 +117,12 @@ def reproduce(
     k of n comes with its exact interval (Clopper and Pearson, 95 %). A run that tried nothing (a fault without
     effect, a strike without its event, a harness that failed) is no part of n. Without arguments: the list of
     findings. The exit code is 0 where every subject showed at least once, 1 where one never did, 2 where one was
-    never tried.
+    never tried. With --expect gone: 0 where the sequential test says of every subject that it is gone, else 1.
 
     \b
     harness reproduce 5 --runs 10
     harness reproduce 5 --version 5.3.3 --gone 0.2
+    harness reproduce 5 --expect gone --option "--server-jars lib"
     harness reproduce results/runs/latest --runs 3
     harness reproduce --all --hours 8
     harness reproduce --all --mended
@@ -137,14 +146,16 @@ def reproduce(
     if not subjects and not everything:
         _list(findings)
         return
-    rule = _rule(runs, show, gone, within)
+    if expect is not None and (everything or runs or within):
+        raise PlanError("--expect gone has its own end, and needs subjects: leave out --all, --runs and --within")
+    rule = Fixed(1) if expect else _rule(runs, show, gone, within)
     if hours is not None and not everything:
         raise PlanError("--hours is for --all; --runs says how many runs of a single one")
     extra = [
         *(["--version", version] if version is not None else []),
         *(word for text in options for word in shell_words(text, "--option")),
     ]
-    fixed = runs or show or gone or within
+    fixed = runs or show or gone or within or expect
     if everything:
         runnable = [f for f in findings if f.command and not (mended and f.with_control() is None)]
         chosen = [series.of_finding(f, [] if mended else findings) for f in runnable]
@@ -154,12 +165,13 @@ def reproduce(
     require_free(extra)
     for subject in chosen:
         check_words([*subject.args, *_added(subject, extra, mended)])
+    tests = [_test_of(subject, _added(subject, extra, mended), show, gone) for subject in chosen] if expect else []
     until = None if hours is None else time.monotonic() + hours * 3600
-    codes = []
-    for subject in (_as_of_now(one, read) for one in chosen):
+    codes, ends = [], []
+    for number, subject in enumerate(_as_of_now(one, read) for one in chosen):
         added = _added(subject, extra, mended)
         shown, ran = _earlier(subject, added)
-        own = replace(rule, k=shown, n=ran) if isinstance(rule, Within) else rule
+        own = replace(rule, k=shown, n=ran) if isinstance(rule, Within) else tests[number] if expect else rule
         if mended and not fixed and subject.finding is not None:
             own = _excluded(subject.finding)
         if everything and (why := own.decide(0, 0)) is not None:
@@ -183,6 +195,11 @@ def reproduce(
         if found.stopped is not None:
             raise found.stopped
         codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
+        if expect:
+            ends.append(_ended(subject, found, tests[number]))
+    if expect:
+        terminal.say("; ".join(text for _, text in ends))
+        end(0 if all(gone_now for gone_now, _ in ends) else Verdict.INVALID.exit_code)
     end(max((code.exit_code for code in codes), default=0))
 
 
@@ -197,6 +214,49 @@ def _rule(runs: int | None, show: float | None, gone: float | None, within: floa
         return Sequential(show or _SHOW, gone or _GONE)
     except ValueError as problem:
         raise PlanError(f"--show and --gone: {problem}") from None
+
+
+def _test_of(subject: Subject, added: Sequence[str], show: float | None, gone: float | None) -> Sequential:
+    """The sequential test of `--expect gone`: against a defect that shows as often as the record has it, at the lower
+    end of the interval of its rate. Raises PlanError if no rate is known, or no series of this length could decide.
+    """
+    why = f"--show is {show:g}" if show is not None else ""
+    if show is None:
+        shown, ran = _rate_before(subject, added)
+        if not shown:
+            raise PlanError(f"--expect gone: nobody has measured how often {subject.title} shows; --show P says it")
+        show = max(0.01, math.floor(100 * min(_SHOW, interval(shown, ran)[0])) / 100)
+        why = f"{subject.title} showed in {describe(shown, ran)}"
+    try:
+        test = Sequential(show, round(show * _GONE / _SHOW, 4) if gone is None else gone)
+    except ValueError as problem:
+        raise PlanError(f"--show and --gone: {problem}") from None
+    if test.decision(0, test.most) is None:
+        raise PlanError(
+            f"--expect gone: {why}, and {test.most} runs without it would not exclude {show:g}; --show P would"
+        )
+    return test
+
+
+def _rate_before(subject: Subject, added: Sequence[str]) -> tuple[int, int]:
+    """(shown, runs) of the defect that is to be gone: of the version that `added` names and nothing else, if it showed
+    there; otherwise of the finding's own command.
+    """
+    if subject.finding is None:
+        return 0, 0
+    shown, ran = _earlier(subject, added) if len(added) == 2 and added[0] == "--version" else (0, 0)
+    return (shown, ran) if shown else subject.finding.rates().get("", (0, 0))
+
+
+def _ended(subject: Subject, found: Series, test: Sequential) -> tuple[bool, str]:
+    """True if the subject is gone; and the conclusion, as a part of the last line."""
+    seen = f"{found.describe()}, {test.gone:g} or less against {test.show:g} or more"
+    match test.decision(found.shown, found.runs):
+        case "gone":
+            return True, f"gone: {subject.title}, {seen}"
+        case "show":
+            return False, f"not gone: {subject.title}, {seen}"
+    return False, f"not decided: {subject.title}, {seen}"
 
 
 def _added(subject: Subject, extra: Sequence[str], mended: bool) -> list[str]:
