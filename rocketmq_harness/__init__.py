@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from results.record import RunRecord
     from results.strikes import Effect, EffectKind
     from results.verdict import Anomaly, CheckResult, Excuse, Judgement, Verdict
+    from rocketmq_harness.asserting import assert_linearizable, assert_log
+    from rocketmq_harness.recording import Operation, Recorder, record
     from workloads.clients import MessageClient
     from workloads.register import RegisterOptions, RegisterWorkload
 
@@ -110,12 +112,14 @@ __all__ = [
     "NodeFault",
     "Op",
     "OpType",
+    "Operation",
     "Phase",
     "Plan",
     "PlanError",
     "ProcessFault",
     "ProcessId",
     "ReadOptions",
+    "Recorder",
     "RegisterOptions",
     "RegisterWorkload",
     "Replicas",
@@ -133,6 +137,8 @@ __all__ = [
     "Topology",
     "Verdict",
     "Workload",
+    "assert_linearizable",
+    "assert_log",
     "check",
     "check_batch",
     "check_keys",
@@ -142,6 +148,7 @@ __all__ = [
     "linearizability",
     "option",
     "read_history",
+    "record",
     "validate",
 ]
 
@@ -180,6 +187,8 @@ _PLACES: Final = {
         "results.record": "RunRecord",
         "results.strikes": "Effect EffectKind",
         "results.verdict": "Anomaly CheckResult Excuse Judgement Verdict",
+        "rocketmq_harness.asserting": "assert_linearizable assert_log",
+        "rocketmq_harness.recording": "Operation Recorder record",
         "workloads.clients": "MessageClient",
         "workloads.register": "RegisterOptions RegisterWorkload",
     }.items()
