@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `harness run | check | reproduce | list | doctor | clean | serve`.
+"""The command line: `harness run | check | reproduce | logs | list | doctor | clean | serve`.
 
 Exit codes (design.md, section 4): 0 valid, 1 invalid, 2 unknown, 3 harness failure, 64 usage.
 """
@@ -33,6 +33,10 @@ _COMMANDS: Final = {
     "list": (
         "harness.cli.listing",
         "List workloads, nemeses, topologies, clients, clusters, versions and mends; or show one with its options.",
+    ),
+    "logs": (
+        "harness.cli.logs",
+        "Search your own logs for the lines of known findings: where each may have happened, and what to look at.",
     ),
     "nightly": (
         "harness.cli.nightly",

@@ -68,6 +68,35 @@ def _repeats(tree: Any, *, within: bool) -> bool:
     return False
 
 
+def words_of(pattern: re.Pattern[str]) -> tuple[str, ...]:
+    """Texts of which each match contains at least one, as long as possible; empty if no such texts are known. Many
+    lines can be passed over by a search for plain text, which is much faster.
+    """
+    return _words(re._parser.parse(pattern.pattern)) or ()  # type: ignore[attr-defined]
+
+
+def _words(tree: Any) -> tuple[str, ...]:
+    found: list[tuple[str, ...]] = []
+    text = ""
+    for name, given in [*tree, (None, None)]:
+        if str(name) == "LITERAL":
+            text += chr(given)
+            continue
+        if text:
+            found.append((text,))
+        text = ""
+        match str(name):
+            case "BRANCH":
+                branches = [_words(branch) for branch in given[1]]
+                if all(branches):
+                    found.append(tuple(word for words in branches for word in words))
+            case "SUBPATTERN" | "ATOMIC_GROUP":
+                found.append(_words(given[-1] if isinstance(given, tuple) else given))
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                found.append(_words(given[2]) if given[0] else ())
+    return max(found, key=lambda words: min(map(len, words), default=0), default=())
+
+
 @contextmanager
 def in_time(seconds: float = LIMIT_S) -> Iterator[None]:
     """Raises TookTooLong within the block after so many seconds of the processor. Python's `re` looks for signals as it
