@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checkers.base.api import judge
-from checkers.linearizability import Linearizable, LinearResult, MultiRegister
+from checkers.linearizability import Linearizable, LinearResult, MultiRegister, Register
 from checkers.linearizability.check import calls_by_key
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
@@ -24,7 +24,7 @@ from checkers.linearizability.models.registers import ELLE
 from checkers.linearizability.models.specification import Model
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
-from harness.check.foreign_messages import judged
+from harness.check.foreign_messages import by_values, judged
 from harness.check.hints import hints
 from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.parts import registry
@@ -32,6 +32,7 @@ from harness.plan.plan import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import ForeignHistory, OpenedHistory, open_history
 from results.formats.foreign import appends, implied_by, implied_model
+from results.formats.micro_ops import has_micro_ops
 from results.history import History
 from results.op import INVOKE, OK
 from results.record import RunRecord
@@ -119,6 +120,10 @@ def _history(history: OpenedHistory, shown: str, model: str | None, check_option
     with history.limited(check_options.memory):
         foreign = history.read(check_options.options)
     path = history.path
+    if model is None and foreign.format == "openchaos":
+        return by_values(foreign, shown)
+    if model is None and has_micro_ops(foreign.history):
+        return judged(history, shown, "log", check_options, foreign)
     chosen = model or (implied_model(foreign.history, check_options.ignore) if check_options.ignore else foreign.model)
     if chosen is None:
         raise HistoryError(path, None, why_no_model(foreign.history))
@@ -163,8 +168,9 @@ def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOp
     for name in check_options.ignore:
         if counts[name]:
             yield f"{counts[name]:,} ops `{name}` are left out of account (--ignore)"
-    if isinstance(model, MultiRegister) and check_options.initial is None and foreign.start is not None:
-        yield f"the registers begin with {foreign.start}, as in Knossos' files (--initial says otherwise)"
+    if isinstance(model, (MultiRegister, Register)) and check_options.initial is None and foreign.start is not None:
+        whose = "Knossos' files" if isinstance(model, MultiRegister) else "Porcupine's example"
+        yield f"the registers begin with {foreign.start}, as in {whose} (--initial says otherwise)"
 
 
 def why_no_model(history: History) -> str:

@@ -8,15 +8,18 @@ input.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Final
 
 from checkers.base.api import judge
 from checkers.base.schema import BadOp
+from checkers.messages.exchange import Exchange
 from checkers.messages.ops import FORMS, validate
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
@@ -25,23 +28,46 @@ from harness.check.summary import check_lines
 from harness.parts import registry
 from results.errors import HistoryError
 from results.formats import ForeignHistory, OpenedHistory
+from results.formats.messages import in_our_form
+from results.formats.micro_ops import BadMicroOp, has_micro_ops
 from results.history import History
 from results.op import INVOKE, OK
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
 _PROBLEMS = 5
+_NAMED = 10
+"""Messages whose own names are shown."""
+
+_MESSAGE: Final = re.compile(r"\b(?:[Mm]essage|first:) (\d+)\b")
 
 
-def judged(history: OpenedHistory, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
-    """Judges a file. Raises HistoryError for its content, with the line if the format has one line for each op."""
-    with history.limited(check_options.memory):
-        foreign = history.read(check_options.options)
-    record, clients = RunRecord(foreign.history), foreign.history.clients
-    notes, damage = tuple(foreign.notes), tuple(foreign.damage)
-    whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=len(clients), notes=notes, damage=damage)
-    _insist_on_messages(history.path, workload, clients, check_options)
-    problems = validate(foreign.history, _PROBLEMS + 1)
+def judged(
+    history: OpenedHistory,
+    shown: str,
+    workload: str,
+    check_options: CheckOptions,
+    foreign: ForeignHistory | None = None,
+) -> CheckReport:
+    """Judges a file. `foreign`: its content, if it was read, and it implies the workload. Raises HistoryError for its
+    content, with the line if the format has one line for each op.
+    """
+    implied = foreign is not None
+    if foreign is None:
+        with history.limited(check_options.memory):
+            foreign = history.read(check_options.options)
+    if foreign.format == "openchaos":
+        return by_values(foreign, shown)
+    _insist_on_messages(history.path, workload, foreign.history.clients, check_options)
+    try:
+        messages = in_our_form(foreign.history, check_options.options.offsets)
+    except BadMicroOp as problem:
+        raise HistoryError(history.path, None, f"op {problem.op}: {problem}") from None
+    record, clients = RunRecord(messages.history), messages.history.clients
+    notes, damage = (*foreign.notes, *messages.notes), tuple(foreign.damage)
+    count = len(foreign.history.clients)
+    whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=count, notes=notes, damage=damage, implied=implied)
+    problems = validate(messages.history, _PROBLEMS + 1)
     if problems:
         raise _refusal(history, foreign, problems)
     found = judge(record, [WellFormed()])
@@ -55,11 +81,26 @@ def judged(history: OpenedHistory, shown: str, workload: str, check_options: Che
         judges = registry.workload_class(workload).judges({op.f for op in clients}, identified)
         found = judge(record, judges or ())
     notes = (*notes, *_not_judged(workload, clients, check_options))
-    return _examined(replace(whole, ms=clock.ms, notes=notes), found)
+    return _examined(replace(whole, ms=clock.ms, notes=notes), found, messages.names)
+
+
+def by_values(foreign: ForeignHistory, shown: str) -> CheckReport:
+    """Judges a history of a queue that has no offsets."""
+    record, clients = RunRecord(foreign.history), foreign.history.clients
+    whole = CheckReport(
+        shown, Verdict.UNKNOWN, "", "queue", ops=len(clients), notes=tuple(foreign.notes), damage=tuple(foreign.damage)
+    )
+    if not any(op.type == OK for op in clients):
+        return replace(whole, reason=NOTHING_THERE, empty=True)
+    clock = DecisionTime()
+    found = judge(record, [WellFormed(), Exchange()])
+    return _examined(replace(whole, ms=clock.ms), found)
 
 
 def _insist_on_messages(path: Path, workload: str, clients: History, check_options: CheckOptions) -> None:
     """Raises HistoryError for an op that is not one of messages: its effect may explain the results of the others."""
+    if has_micro_ops(clients):
+        return
     other = next((op for op in clients if op.f not in FORMS and op.f not in check_options.ignore), None)
     if other is None:
         return
@@ -82,41 +123,34 @@ def _not_judged(workload: str, clients: History, check_options: CheckOptions) ->
         yield f"--workload {workload} does not judge: {named}"
 
 
-def _examined(whole: CheckReport, found: Judgement) -> CheckReport:
+def _examined(whole: CheckReport, found: Judgement, names: Mapping[int, str] = MappingProxyType({})) -> CheckReport:
     wrong = [a for result in found.results for a in result.anomalies if a.legal is None]
     first = wrong[0] if wrong else None
-    return CheckReport(
-        whole.file,
-        found.verdict,
-        found.reason,
-        whole.model,
-        whole.ops,
-        whole.ms,
+    lines = [line for result in found.results for line in check_lines(result)]
+    return replace(
+        whole,
+        verdict=found.verdict,
+        reason=found.reason,
         algorithm="judges",
         anomaly=first.name if first else None,
         key=first.key if first else None,
         core=tuple(first.ops) if first else (),
-        lines=[line for result in found.results for line in check_lines(result)],
-        notes=whole.notes,
-        damage=whole.damage,
+        lines=lines,
+        notes=(*whole.notes, *_own_names(lines, names)),
     )
+
+
+def _own_names(lines: Sequence[str], names: Mapping[int, str]) -> Iterator[str]:
+    """Yields the own names of the messages that the lines name, in one line."""
+    numbers = dict.fromkeys(int(n) for line in lines for n in _MESSAGE.findall(line) if int(n) in names)
+    if numbers:
+        yield "; ".join(f"message {number} is {names[number]}" for number in list(numbers)[:_NAMED])
 
 
 def _refusal(history: OpenedHistory, foreign: ForeignHistory, problems: Sequence[BadOp]) -> HistoryError:
     first, *others = problems
     path = history.path
     line = history.line_of(first.op, len(foreign.history)) if foreign.format == "jsonl" else None
-    if any(_is_micro_ops(op.value) for op in foreign.history.clients):
-        what = (
-            "its value is a list of Jepsen's micro-ops ([[:send key value] ...]); an op for each send and poll is right"
-        )
-        return HistoryError(path, line, f"op {first.op}: {what} (docs/histories.md)")
     more = f" (and {'more than ' * (len(others) == _PROBLEMS)}{min(len(others), _PROBLEMS - 1)} more" if others else ""
     listed = f": {'; '.join(str(p) for p in others[:2])})" if others else ""
     return HistoryError(path, line, f"{first}{more}{listed}; docs/histories.md has the ops and their values")
-
-
-def _is_micro_ops(value: Any) -> bool:
-    return isinstance(value, list) and any(
-        isinstance(step, list) and step[:1] in (["send"], ["poll"]) for step in value
-    )

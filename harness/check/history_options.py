@@ -16,7 +16,10 @@ from harness.values import FilePath, FiniteRange
 if TYPE_CHECKING:
     from harness.check.report import CheckOptions, Start
 
-FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
+FORMATS = (
+    "auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
+    "openchaos",
+)  # fmt: skip
 """The formats of `results.formats`, repeated because that module loads slowly."""
 
 MOST_MB: Final = 1 << 20
@@ -99,6 +102,11 @@ _OPTIONS = (
         type=click.Choice(["text", "numbers"]),
         help="Read all numbers in values as texts, or all texts that are numbers as numbers.  [default: as they are]",
     ),
+    click.option(
+        "--offsets",
+        type=click.Choice(["dense", "sparse"]),
+        help="Messages: every offset holds one, or some hold none (Kafka).  [default: dense; sparse for micro-ops]",
+    ),
 )
 
 
@@ -146,6 +154,7 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         initial: str | None,
         order: Literal["file", "time"],
         values: Literal["text", "numbers"] | None,
+        offsets: Literal["dense", "sparse"] | None,
         **options: Any,
     ) -> None:
         # Reading and judging take their time to load, and --help shall not.
@@ -154,7 +163,7 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
 
         check_options = CheckOptions(
             format_,
-            ReadOptions(failed_cas, nil_reads, independent, order, values),
+            ReadOptions(failed_cas, nil_reads, independent, order, values, offsets),
             steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
             memory=None if memory_mb is None else memory_mb * 2**20,
             jit=not no_jit,

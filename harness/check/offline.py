@@ -27,7 +27,7 @@ from results.errors import cannot_write
 from results.reading import exists
 from results.verdict import FailOn, Verdict, worst
 
-HISTORY = re.compile(r"\.(jsonl|edn|log|txt|parquet)(\.gz)?$")
+HISTORY = re.compile(r"\.(jsonl|json|edn|log|txt|parquet)(\.gz)?$")
 _MODEL_WIDTH = len("cas-register")
 _MOST_SHOWN = 24
 """Ops of an order that the terminal shows."""

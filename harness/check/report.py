@@ -53,7 +53,8 @@ class CheckOptions:
         """
         found = MODELS[name]
         if self.initial is None:
-            return MultiRegister(start) if found is MultiRegister else found()
+            begins = start is not None and issubclass(found, (MultiRegister, Register))
+            return STARTING[name](start) if begins else found()
         starting = STARTING.get(name)
         if starting is None:
             raise ValueError(f"--initial: the model {name} has no start value; {', '.join(STARTING)} have one")

@@ -4,13 +4,18 @@
 >>> read_history(Path("etcd_003.log")).history            # doctest: +SKIP
 >>> write_edn(history, Path("history.edn"))               # doctest: +SKIP
 
-| format           | what it is                                                               |
-|------------------|--------------------------------------------------------------------------|
-| `jsonl`          | our journal; also JSON lines with `process, type, f` (and `value, key`)    |
-| `edn`            | Jepsen's `history.edn` and Knossos' data files                           |
-| `porcupine-etcd` | Porcupine's etcd logs (Jepsen's console log)                             |
-| `porcupine-kv`   | Porcupine's key-value logs (a map a line; `get`, `put`, `append`)        |
-| `parquet`        | our sealed history                                                       |
+| format           | what it is                                                                |
+|------------------|---------------------------------------------------------------------------|
+| `jsonl`          | our journal; also JSON with `process, type, f` (and `value, key`)           |
+| `edn`            | Jepsen's `history.edn` and Knossos' data files                            |
+| `jepsen-txt`     | Jepsen's `history.txt`                                                    |
+| `porcupine-etcd` | Jepsen's console log, of which Porcupine's etcd logs are                  |
+| `porcupine-kv`   | Porcupine's key-value logs (a map a line; `get`, `put`, `append`)         |
+| `porcupine`      | Porcupine's operations and events as JSON                                 |
+| `etcd`           | operations of etcd's robustness tests                                     |
+| `records`        | JSON with one record for each operation, and both its times               |
+| `openchaos`      | OpenChaos' history of a queue                                             |
+| `parquet`        | our sealed history                                                        |
 
 Any of them may be compressed with gzip, Parquet apart. Where dialects disagree, `ReadOptions` names the choice.
 """

@@ -3,55 +3,94 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from results.errors import HistoryError
+from results.formats.etcd_json import is_request
+from results.formats.jepsen_text import CONSOLE_EVENT, EVENT
+from results.formats.porcupine_json import is_event, is_operation
+from results.formats.records import is_record
 
-FORMATS: Final = ("jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
+FORMATS: Final = (
+    "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
+    "openchaos",
+)  # fmt: skip
 
 PARQUET: Final = b"PAR1"
 """The first bytes of a file of this format."""
 
 _LOG_LINE: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- ")
-_FOREIGN: Final = (
-    (
-        re.compile(r"\S+\s+:(?:invoke|ok|fail|info)\s+:\S"),
-        "Jepsen's history.txt, which is not read; the history.edn beside it has the same events",
-    ),
-    (
-        re.compile(r"\w+\t[\w-]+\t(?:REQUEST|RESPONSE|start|end)\b"),
-        "a history of OpenChaos, which is not read; docs/histories.md has the format of JSON lines to convert it to",
-    ),
-    (
-        re.compile(r"[\w .-]+(?:,[\w .-]+){2,}\r?$"),
-        "a table (CSV), which is not read; JSON lines with one event a line are right: "
-        '{"process", "type", "f", "value", "time"}',
-    ),
-)
-"""First lines of other formats, each with its error message."""
-
+_JSON: Final = re.compile(r'(?:\[\s*)?(?=\{\s*")')
 _KV_LINE: Final = re.compile(r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}")
+_EDN: Final = re.compile(r"[\[({;#]")
+_EDN_EVENT: Final = re.compile(r"(?:#[\w.]+)?\{\s*:\w")
+_HISTORY_TXT: Final = re.compile(EVENT)
+_OPENCHAOS: Final = re.compile(r"(?:\d+\t[\w-]+\t(?:REQUEST|RESPONSE)|fault\t[\w-]+\t(?:start|end))\t")
+_TABLE: Final = re.compile(r"[\w .-]+(?:,[\w .-]+){2,}\r?$")
 
 
-def detect(path: Path, head: bytes) -> str:
-    """The format of a file that begins with `head` (`path` is for the error). Raises HistoryError for any other."""
+def detect(path: Path, head: bytes) -> tuple[str, int]:
+    """The format of a file that begins with `head`, and the number of lines in front of its first event (`path` is for
+    the error). Raises HistoryError for any other.
+    """
     if head[:4] == PARQUET:
-        return "parquet"
+        return "parquet", 0
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
     if not text:
         raise HistoryError(path, None, "the file is empty; a history has at least one operation")
-    if re.match(r'(?:\[\s*)?\{\s*"', text):
-        return "jsonl"
+    found = _by_first_line(text)
+    if found is not None:
+        return found, 0
+    lines = text.splitlines()
+    if any(CONSOLE_EVENT.match(line) for line in lines):
+        return "porcupine-etcd", 0
+    for number, line in enumerate(lines):
+        if _JSON.match(line) or _EDN_EVENT.match(line):
+            return _by_first_line("\n".join(lines[number:])) or "edn", number + _blank_lines(head)
     if _LOG_LINE.match(text):
-        return "porcupine-etcd"
+        return "porcupine-etcd", 0
+    if _EDN.match(text):
+        return "edn", 0
+    if _TABLE.match(lines[0]):
+        right = 'JSON lines with one event a line are right: {"process", "type", "f", "value", "time"}'
+        raise HistoryError(path, 1, f"a table (CSV), which is not read; {right}")
+    raise HistoryError(path, 1, f"of no known format ({lines[0][:80]!r}); there are {', '.join(FORMATS)}")
+
+
+def _by_first_line(text: str) -> str | None:
+    """The format by the first line; None if that line may be one in front of the events."""
+    if _JSON.match(text):
+        return _of_json(text)
     if _KV_LINE.match(text):
         return "porcupine-kv"
-    if re.match(r"[\[({;#]", text):
+    if re.match(r"[\[(]?\s*(?:#[\w.]+)?\{|[(;#]|\[\s*\[?:", text):
         return "edn"
-    first = text.splitlines()[0]
-    for pattern, what in _FOREIGN:
-        if pattern.match(first):
-            raise HistoryError(path, 1, what)
-    raise HistoryError(path, 1, f"of no known format ({first[:80]!r}); there are {', '.join(FORMATS)}")
+    if _OPENCHAOS.match(text):
+        return "openchaos"
+    return "jepsen-txt" if _HISTORY_TXT.match(text) else None
+
+
+def _of_json(text: str) -> str:
+    """The format by the fields of the first object."""
+    first: Mapping[str, Any] = {}
+    front = _JSON.match(text)
+    try:
+        first = json.JSONDecoder().raw_decode(text, front.end() if front else 0)[0]
+    except (ValueError, RecursionError):
+        return "jsonl"
+    if is_operation(first):
+        given = first["Input"]
+        return "etcd" if isinstance(given, dict) and is_request(given) else "porcupine"
+    if is_event(first):
+        return "porcupine"
+    return "records" if is_record(first) else "jsonl"
+
+
+def _blank_lines(head: bytes) -> int:
+    """The number of blank lines at the beginning."""
+    stripped = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
+    return head[: len(head) - len(stripped)].count(b"\n")

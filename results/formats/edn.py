@@ -47,6 +47,7 @@ _OP_FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "
 _MISSING: Final = object()
 _TUPLE: Final = "#jepsen.independent/tuple"
 _TAGGED: Final = "values are tuples of jepsen.independent: every value is taken for [key value]"
+_KEYED: Final = "each cas is [key from to], and each value has a key: every value is taken for [key value]"
 _DEEPEST: Final = 200
 """The deepest nesting of brackets; readers of values descend into them by recursion."""
 _LONGEST: Final = 4_000
@@ -90,6 +91,12 @@ def read_edn(
         raise HistoryError(path, None, "what Jepsen's checkers found (:valid?), and no history; history.edn is one")
     assembler = Assembler(options, nil_reads)
     tagged = not options.independent and _TUPLE in text
+    ops = [_from_vector(op) for op in ops]
+    certain = (
+        not (options.independent or tagged)
+        and all(isinstance(op, dict) for op in ops)
+        and keyed_for_certain((op.get("process"), op.get("f"), op.get("value")) for op in ops)
+    )
 
     def refused(place: int, problem: ValueError) -> HistoryError:
         shown = write_value(ops[place])[:200]
@@ -97,13 +104,51 @@ def read_edn(
 
     for place, op in enumerate(ops):
         try:
-            _add(assembler, op, options.independent or tagged)
+            _add(assembler, op, options.independent or tagged or certain)
         except ValueError as problem:
             raise refused(place, problem) from None
     try:
-        return assembler.finish(format_, [_TAGGED] if tagged else [])
+        return assembler.finish(format_, [_TAGGED] if tagged else keyed_note(certain))
     except BadEvent as problem:
         raise refused(problem.place, problem) from None
+
+
+def keyed(f: Any, value: Any) -> tuple[Any, Any]:
+    """Key and value of a `[key value]`, or of the `[key from to]` of a cas. Raises ValueError."""
+    if f == "cas" and isinstance(value, list) and len(value) == 3:
+        return value[0], value[1:]
+    if not (isinstance(value, list) and len(value) == 2):
+        raise ValueError("an independent value is [key value]")
+    return value[0], value[1]
+
+
+def keyed_for_certain(events: Iterable[tuple[Any, Any, Any]]) -> bool:
+    """True if all values have a key, by (process, f, value) of each event: some cas has three parts, and no event has a
+    value of another form.
+    """
+    found = False
+    for process, f, value in events:
+        if process == "nemesis":
+            continue
+        if not isinstance(value, list) or len(value) != (3 if f == "cas" else 2):
+            return False
+        found |= f == "cas"
+    return found
+
+
+def keyed_note(certain: bool) -> list[str]:
+    return [_KEYED] if certain else []
+
+
+def _from_vector(op: Any) -> Any:
+    """An event that is written as a vector of names and values, or of pairs, as a map; anything else unchanged."""
+    if not isinstance(op, list):
+        return op
+    flat = [part for pair in op for part in pair] if all(isinstance(p, list) and len(p) == 2 for p in op) else op
+    names = flat[::2]
+    if len(flat) % 2 or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        return op
+    return dict(zip(names, flat[1::2], strict=True)) if {"process", "type", "f"} <= set(names) else op
 
 
 def _add(assembler: Assembler, op: Any, independent: bool) -> None:
@@ -118,11 +163,7 @@ def _add(assembler: Assembler, op: Any, independent: bool) -> None:
         extra |= more
     key, value = op.get("key"), op.get("value")
     if independent and op["process"] != "nemesis":
-        if op["f"] == "cas" and isinstance(value, list) and len(value) == 3:
-            value = [value[0], value[1:]]
-        if not (isinstance(value, list) and len(value) == 2):
-            raise ValueError("an independent value is [key value]")
-        key, value = value
+        key, value = keyed(op["f"], value)
     assembler.add(
         op["process"],
         op["type"],

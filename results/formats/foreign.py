@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Literal
@@ -55,6 +55,8 @@ class ReadOptions:
                  have its tag.
     order        The order of the events: their place in the `"file"`, or their `"time"`. At equal times invocations
                  come first; events of one process stay in the order of the file.
+    offsets      Messages: `"sparse"` if some offsets of a queue hold no message (Kafka), `"dense"` if all do. None: the
+                 rule of the format's own project.
     values       Reads all numbers in values as `"text"`, or all texts that are numbers as `"numbers"`. None: unchanged;
                  a number and a text are never the same value.
     """
@@ -64,13 +66,14 @@ class ReadOptions:
     independent: bool = False
     order: Literal["file", "time"] = "file"
     values: Literal["text", "numbers"] | None = None
+    offsets: Literal["dense", "sparse"] | None = None
 
 
 @dataclass(frozen=True)
 class ForeignHistory:
     """A history from a file. `model`: the one its operations imply, or None. `notes`: the changes and omissions;
-    `damage`: the notes that show a damaged file (a torn end, a clock that ran back). `start`: the initial value of the
-    registers of a `txn`, if its project has a rule.
+    `damage`: the notes that show a damaged file (a torn end, a clock that ran back). `start`: the initial value of
+    registers, if its project has a rule.
     """
 
     history: History
@@ -79,6 +82,32 @@ class ForeignHistory:
     notes: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     start: int | None = None
+
+
+def in_time_order(events: Sequence[Op]) -> Iterator[int]:
+    """Yields the places of events in the order of their times. At equal times invocations come first, and events of one
+    process keep their order.
+    """
+    queues: dict[int, deque[int]] = {}
+    for place, op in enumerate(events):
+        queues.setdefault(op.process, deque()).append(place)
+
+    def head(queue: deque[int]) -> tuple[int, int, int]:
+        """A completion with an invocation of the same process and time behind it makes way for that."""
+        first = events[queue[0]]
+        goes_on = len(queue) > 1 and events[queue[1]].time <= first.time
+        return first.time, 0 if first.type == INVOKE else 2 - goes_on, queue[0]
+
+    # (Only the first event of each process can be next.)
+    heap = [head(queue) for queue in queues.values()]
+    heapify(heap)
+    while heap:
+        _, _, place = heappop(heap)
+        yield place
+        queue = queues[events[place].process]
+        queue.popleft()
+        if queue:
+            heappush(heap, head(queue))
 
 
 class BadEvent(ValueError):
@@ -181,9 +210,11 @@ class Assembler:
         else:
             self._complete(op, number)
 
-    def finish(self, format_: str, notes: list[str], torn: str | None = None) -> ForeignHistory:
+    def finish(
+        self, format_: str, notes: list[str], torn: str | None = None, start: int | None = None
+    ) -> ForeignHistory:
         """The history of all events. Its processes get their final numbers only now, when the highest one is known.
-        `torn`: a note on the file's end, or None.
+        `torn`: a note on the file's end, or None. `start`: see `ForeignHistory`.
         """
         damage = [torn] if torn else []
         notes = [*damage, *notes]
@@ -222,7 +253,8 @@ class Assembler:
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         # (As in Knossos' own files; Elle's registers, with r and w, begin empty.)
-        start = 0 if self._knossos and self._drop_nil_reads and format_ == "edn" else None
+        if self._knossos and self._drop_nil_reads and format_ == "edn":
+            start = 0
         history = History(self._ops)
         self._ops = []
         return ForeignHistory(history, format_, implied_model(history), notes, damage, start)
@@ -232,26 +264,11 @@ class Assembler:
         events, self._later = self._later, []
         if events and (self._undated or all(op.time == place for place, op in enumerate(events))):
             raise BadEvent(0, "--order time needs the time of each event, and not all have one")
-        # Events of one process keep their order, so that only the first of each can be next.
-        queues: dict[int, deque[int]] = {}
-        for place, op in enumerate(events):
-            queues.setdefault(op.process, deque()).append(place)
-
-        def head(queue: deque[int]) -> tuple[int, bool, int]:
-            return events[queue[0]].time, events[queue[0]].type != INVOKE, queue[0]
-
-        heap = [head(queue) for queue in queues.values()]
-        heapify(heap)
-        while heap:
-            _, _, place = heappop(heap)
+        for place in in_time_order(events):
             try:
                 self._take(events[place])
             except ValueError as problem:
                 raise BadEvent(place, str(problem)) from None
-            queue = queues[events[place].process]
-            queue.popleft()
-            if queue:
-                heappush(heap, head(queue))
 
     def _nemesis(self, op: Op) -> Op:
         """An `info` of the nemesis: the end of its open fault, or the begin of a new one."""

@@ -8,7 +8,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -17,16 +17,32 @@ from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats.detect import FORMATS, PARQUET, detect
 from results.formats.edn import read_edn
+from results.formats.etcd_json import read_etcd_json
 from results.formats.foreign import ForeignHistory, ReadOptions, implied_model
+from results.formats.jepsen_text import read_etcd_log, read_history_txt, read_kv_log
 from results.formats.jsonl import read_jsonl
-from results.formats.porcupine import read_etcd_log, read_kv_log
+from results.formats.openchaos import read_openchaos
+from results.formats.porcupine_json import read_porcupine
+from results.formats.records import read_records
 from results.history import History
 from results.reading import bounded, memory_limit, opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TEXT_READERS: Final = {"edn": read_edn, "porcupine-etcd": read_etcd_log, "porcupine-kv": read_kv_log}
+_TEXT_READERS: Final = {
+    "edn": read_edn,
+    "porcupine-etcd": read_etcd_log,
+    "porcupine-kv": read_kv_log,
+    "jepsen-txt": read_history_txt,
+    "openchaos": read_openchaos,
+}
+_JSON_READERS: Final = {
+    "jsonl": read_jsonl,
+    "records": read_records,
+    "porcupine": read_porcupine,
+    "etcd": read_etcd_json,
+}
 _HEAD: Final = 65_536
 _GZIP: Final = b"\x1f\x8b"
 
@@ -74,8 +90,10 @@ class OpenedHistory:
             self.file.seek(0)
             head = self.file.read(_HEAD)
             self.file.seek(0)
-            format_ = detect(self.path, head) if self._format == "auto" else self._format
-            return _read(self.path, self.file, format_, options or ReadOptions())
+            format_, front = detect(self.path, head) if self._format == "auto" else (self._format, 0)
+            found = _read(self.path, _without(self.file, front), format_, options or ReadOptions())
+            note = f"{front} lines in front of the first event are ignored"
+            return replace(found, notes=[note, *found.notes]) if front else found
 
     def line_of(self, op: int, ops: int) -> int | None:
         """The number of the line with an op, blank lines not counted. None if ops and lines are not one to one."""
@@ -140,6 +158,15 @@ def _explained(path: Path) -> Iterator[None]:
         raise HistoryError(path, None, "a value in it is nested too deeply") from None
 
 
+def _without(file: IO[bytes], lines: int) -> IO[bytes]:
+    """The file with its first lines blank, so that all others keep their numbers."""
+    if not lines:
+        return file
+    for _ in range(lines):
+        file.readline()
+    return io.BytesIO(b"\n" * lines + file.read())
+
+
 def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:
     if format_ == "parquet":
         # Imported here: Arrow takes longer to load than a small history takes to check.
@@ -147,8 +174,8 @@ def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> Fo
 
         history = History(read_sealed(path))
         return ForeignHistory(history, format_, implied_model(history))
-    if format_ == "jsonl":
-        return read_jsonl(path, file, options)
+    if format_ in _JSON_READERS:
+        return _JSON_READERS[format_](path, file, options)
     data = file.read()
     try:
         text = data.decode("utf-8-sig")

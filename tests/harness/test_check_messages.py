@@ -81,7 +81,7 @@ def test_without_a_workload_it_says_which(tmp_path: Path, capsys: pytest.Capture
 def test_a_bad_value_is_told_with_its_line_and_op(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, blank: bool, line: int
 ) -> None:
-    calls = (("send", 1, None, {}), ("send", "a", [0, "a"], {}), ("poll", 0, None, {}))
+    calls = (("send", 1, None, {}), ("send", -1, [0, -1], {}), ("poll", 0, None, {}))
     path = write(tmp_path / name, *calls, blank=blank)
     code, out, _ = harness(capsys, "check", path, "--workload", "log")
     assert code == 2

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One JSON record for each operation, with the times of its call and its return.
+
+    {"client":0,"op":"write","key":"x","value":1,"start":10,"end":20}
+    {"client":1,"op":"read","key":"x","output":1,"start":12,"end":25,"type":"ok"}
+
+The times order the events. At equal times calls come first, so that two such operations overlap. An operation without
+an end, or with an error, is of unknown outcome. If two operations of one client overlap, its later one gets a process
+of its own, which is right where only the order in time counts; locks, and positions of consumers, need the client.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import IO, Any, Final
+
+from results.errors import with_article
+from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
+from results.formats.json_objects import Objects, Place
+from results.op import FAIL, INFO, INVOKE, NO_EXTRA, OK, Op, OpType, make_op
+
+CLIENTS: Final = ("process", "client", "client_id", "clientid", "thread")
+NAMES: Final = ("f", "op", "operation")
+ENDS: Final = (
+    ("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"), ("start_time", "end_time"),
+    ("start_ns", "end_ns"), ("call_time", "return_time"),
+)  # fmt: skip
+ARGUMENTS: Final = ("input", "argument", "arg", "args")
+RESULTS: Final = ("output", "result", "response")
+OUTCOMES: Final = ("type", "outcome", "status")
+ERRORS: Final = ("error", "err")
+_SUSPECT: Final = frozenset(
+    [
+        "ok",
+        "success",
+        "succeeded",
+        "failed",
+        "failure",
+        "fail",
+        "timeout",
+        "timed_out",
+        "timedout",
+        "unknown",
+        "exception",
+        "code",
+        "state",
+    ]
+)
+"""Fields of which one may say that an operation failed: leaving them out would be a guess."""
+
+_UNKNOWN: Final = frozenset({"info", "unknown", "timeout", "timed-out", "timed_out"})
+_OUTCOMES: Final[Mapping[str, OpType]] = {"ok": OK, "success": OK, "fail": FAIL, **dict.fromkeys(_UNKNOWN, INFO)}
+
+SHOWING: Final = READS | {"dequeue", "pop", "drain", "min-offset", "max-offset"}
+"""Ops whose only value is their result."""
+TAKING: Final = frozenset(
+    [
+        "write",
+        "w",
+        "put",
+        "add",
+        "remove",
+        "enqueue",
+        "push",
+        "cas",
+        "cas-refused",
+        "delete",
+        "trim",
+        "release",
+        "unlock",
+    ]
+)
+"""Ops whose only value is their argument."""
+
+_NEEDING: Final = frozenset({"write", "w", "put", "add", "remove", "enqueue", "push", "cas", "append", "send"})
+"""Ops that have an argument."""
+
+_PERSONAL: Final = frozenset(
+    [
+        "acquire",
+        "release",
+        "lock",
+        "unlock",
+        "try-acquire",
+        "try-lock",
+        "poll",
+        "seek",
+        "assign",
+        "crash",
+        "consume",
+        "commit",
+        "pop",
+        "ack",
+        "extend",
+    ]
+)
+"""Ops that depend on which process they belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One operation. `end`: None if it never returned. `place`: of its record in the file."""
+
+    place: Place
+    client: int | str
+    f: str
+    key: Any
+    argument: Any
+    result: Any
+    outcome: OpType
+    start: float
+    end: float | None
+    error: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA)
+
+
+class Notes:
+    """Counts the cases of each note. `lines`: one for each that occurred, with its number in place of `{}`."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def count(self, note: str, by: int = 1) -> None:
+        self._counts[note] += by
+
+    def lines(self) -> list[str]:
+        return [note.replace("{}", f"{number:,}", 1) for note, number in self._counts.items()]
+
+
+def read_records(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHistory:
+    """The history in a file. Raises HistoryError with the line."""
+    notes, records, objects = Notes(), [], Objects(path, file)
+    for place, data in objects:
+        try:
+            records.append(_record(place, data, notes))
+        except ValueError as problem:
+            raise place.error(path, f"{problem} ({json.dumps(data)[:200]})") from None
+    return assembled(path, records, options, "records", notes.lines(), torn=objects.torn)
+
+
+def is_record(data: Mapping[str, Any]) -> bool:
+    """True for an object that has both times of an operation."""
+    lower = {name.lower() for name in data}
+    return any(start in lower and end in lower for start, end in ENDS) or (
+        # (One that never returned may have no field for it.)
+        data.get("type") not in (INVOKE, OK, FAIL, INFO) and "start" in lower and not lower.isdisjoint(NAMES)
+    )
+
+
+def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
+    rest = {name.lower(): value for name, value in data.items()}
+    if len(rest) < len(data):
+        raise ValueError("two fields differ only in upper and lower case")
+    client = client_of(taken(rest, CLIENTS))
+    f = taken(rest, NAMES)
+    if not isinstance(f, str):
+        raise ValueError(f"a record needs the name of its operation ({', '.join(NAMES)}), not {json.dumps(f)}")
+    f, key = plain_name(f), rest.pop("key", None)
+    ends = next((pair for pair in ENDS if pair[0] in rest and (pair[1] in rest or pair[0] == "start")), None)
+    if ends is None:
+        raise ValueError("a record needs the times of its call and its return (start and end)")
+    start, end = moment(rest.pop(ends[0]), ends[0]), rest.pop(ends[1], None)
+    error = taken(rest, ERRORS)
+    outcome = _outcome(rest, error, notes)
+    if f in _NEEDING and all(name not in rest for name in (*ARGUMENTS, "value")):
+        raise ValueError(f"{with_article(f)} needs its value")
+    argument, result = _values(f, rest, outcome)
+    outcome = answered(f, result, outcome, notes)
+    extra = rest.pop("extra", None) or {}
+    if not isinstance(extra, Mapping):
+        raise ValueError(f"extra is {json.dumps(extra)}, not an object")
+    for name in rest:
+        if name in _SUSPECT:
+            raise ValueError(f"the field {name!r} is not known; the outcome is {', '.join(OUTCOMES)}: ok, fail or info")
+        notes.count(f"{{}} fields {name!r} of records are not read")
+    text = None if error is None else error if isinstance(error, str) else json.dumps(error)
+    done = None if end is None else moment(end, ends[1])
+    return Record(place, client, f, key, argument, result, outcome, start, done, text, {**rest, **extra})
+
+
+def client_of(value: Any) -> int | str:
+    """The client of a record: a whole number from 0, or a name. Raises ValueError."""
+    if value is None:
+        raise ValueError(f"a record needs its client ({', '.join(CLIENTS[:2])})")
+    if type(value) is int and value >= 0:
+        return value
+    if isinstance(value, str) and value:
+        return value
+    raise ValueError(f"the client is {json.dumps(value)}, neither a whole number from 0 nor a name")
+
+
+def taken(rest: dict[str, Any], names: Sequence[str]) -> Any:
+    """Removes and returns the value of the field that has one of these names; None if no field has a value."""
+    found = [name for name in names if rest.get(name) is not None]
+    if len(found) > 1:
+        raise ValueError(f"the fields {found[0]!r} and {found[1]!r} mean the same")
+    values = [rest.pop(name, None) for name in names]
+    return next((value for value in values if value is not None), None)
+
+
+def plain_name(f: str) -> str:
+    """`GET` and `Get` as `get`; other names unchanged."""
+    return f.lower() if f.lower() in SHOWING | TAKING | {"append"} else f
+
+
+def moment(value: Any, name: str) -> float:
+    """A time: a number. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{name} is {json.dumps(value)}, not a number")
+    return value
+
+
+def _exact(time: float) -> int:
+    """Seconds as ns, rounded down: two times never change places."""
+    above, below = time.as_integer_ratio()
+    return above * 10**9 // below
+
+
+def _outcome(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
+    found = taken(rest, OUTCOMES)
+    ok = rest.pop("ok", None)
+    if ok is not None and found is not None:
+        raise ValueError("the outcome is there twice, as 'ok' and as a name")
+    if isinstance(ok, bool):
+        if not ok:
+            notes.count("{} records are not ok, which does not say that nothing happened: their outcome is unknown")
+        return OK if ok and not error else INFO
+    if found is None and ok is None:
+        return INFO if error else OK
+    known = _OUTCOMES.get(found.lower()) if isinstance(found, str) else None
+    if known is None:
+        raise ValueError(f"the outcome is {json.dumps(found if ok is None else ok)}, not ok, fail or info")
+    if known == OK and error:
+        raise ValueError("the outcome is ok, and yet it has an error")
+    return known
+
+
+def _values(f: str, rest: dict[str, Any], outcome: OpType) -> tuple[Any, Any]:
+    """Argument and result."""
+    has = {name for name in (*ARGUMENTS, *RESULTS) if name in rest}
+    argument, result = taken(rest, ARGUMENTS), taken(rest, RESULTS)
+    if "value" not in rest:
+        return argument, result
+    value = rest.pop("value")
+    if value is None:
+        return argument, result
+    if f in SHOWING and has.isdisjoint(RESULTS):
+        return argument, value
+    if f in TAKING | {"append"} and has.isdisjoint(ARGUMENTS):
+        return value, result
+    if f == "txn" and not has:
+        return value, value if outcome == OK else None
+    raise ValueError(f"'value' of {with_article(f)} may be its argument or its result; 'input' and 'output' say which")
+
+
+def answered(f: str, result: Any, outcome: OpType, notes: Notes) -> OpType:
+    """The outcome of an operation that may say by a result `false` that it did nothing. Raises ValueError."""
+    if f not in TAKING | {"append"} or outcome != OK or result is None:
+        return outcome
+    if f == "cas":
+        if not isinstance(result, (bool, list)):
+            raise ValueError(f"a cas is answered with true or false, not {json.dumps(result)}")
+        return FAIL if result is False else OK
+    if result is False:
+        notes.count("{} operations were answered with false: their outcome is unknown")
+        return INFO
+    return outcome
+
+
+def assembled(
+    path: Path,
+    records: Sequence[Record],
+    options: ReadOptions,
+    format_: str,
+    notes: list[str],
+    *,
+    torn: str | None = None,
+    start: int | None = None,
+) -> ForeignHistory:
+    """The history of these operations, in the order of their times (with a fraction: seconds). Raises HistoryError."""
+    assembler = Assembler(replace(options, order="file"), nil_reads="unset")
+    if any(isinstance(time, float) for r in records for time in (r.start, r.end)):
+        records = [replace(r, start=_exact(r.start), end=None if r.end is None else _exact(r.end)) for r in records]
+    events: list[Op] = []
+    places: list[Place] = []
+    lanes = Lanes(records)
+    for lane, chosen in lanes.all.items():
+        for record in chosen:
+            try:
+                process = assembler.number_of(lane)
+                if record.end is not None and record.end < record.start:
+                    raise ValueError(f"it ends at {record.end}, before its start at {record.start}")
+                events += _events(record, process)
+            except ValueError as problem:
+                raise record.place.error(path, str(problem)) from None
+            places += [record.place] * (len(events) - len(places))
+    personal = next((r for r in lanes.overlapping if r.f in _PERSONAL), None)
+    if personal is not None:
+        text = f"two operations of client {personal.client} overlap; {with_article(personal.f)} needs a client for each"
+        raise personal.place.error(path, text)
+    for at, place in enumerate(in_time_order(events)):
+        try:
+            assembler.take(replace(events[place], index=at))
+        except ValueError as problem:
+            raise places[place].error(path, str(problem)) from None
+    if lanes.overlapping:
+        notes = [*notes, f"{len(lanes.overlapping):,} operations overlap others of their client: own processes"]
+    return assembler.finish(format_, notes, torn, start)
+
+
+def _events(record: Record, process: int) -> Iterable[Op]:
+    assert isinstance(record.start, int)
+    yield make_op(0, record.start, process, INVOKE, record.f, record.key, record.argument, None, record.extra)
+    if record.end is not None:
+        assert isinstance(record.end, int)
+        result = None if record.f == "cas" else record.result
+        yield make_op(0, record.end, process, record.outcome, record.f, record.key, result, record.error, record.extra)
+
+
+class Lanes:
+    """Divides the operations of each client so that none in a lane overlaps another.
+
+    all          name of the process -> its operations in the order of their starts. The first lane of a client has its
+                 name.
+    overlapping  operations that needed another lane, although the one before had an end.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.all: dict[int | str, list[Record]] = {}
+        self.overlapping: list[Record] = []
+        by_client: dict[int | str, list[Record]] = {}
+        for record in records:
+            by_client.setdefault(record.client, []).append(record)
+        for client, mine in by_client.items():
+            self._divide(client, sorted(mine, key=lambda r: (r.start, r.start if r.end is None else r.end)))
+
+    def _divide(self, client: int | str, records: Sequence[Record]) -> None:
+        free: list[tuple[float, int]] = []  # end and number of each lane that ends
+        count = closed = 0
+        for record in records:
+            if free and free[0][0] <= record.start:
+                lane = heappop(free)[1]
+            else:
+                lane, count = count, count + 1
+                if lane > closed:
+                    self.overlapping.append(record)
+            name: int | str = client if not lane else f"{client}#{lane}"
+            self.all.setdefault(name, []).append(record)
+            if record.end is None:
+                closed += 1
+            else:
+                heappush(free, (record.end, lane))
