@@ -37,6 +37,36 @@ KV = """\
 {:process 1, :type :ok, :f :get, :key "7", :value ""}
 """
 PLAIN = '{"process":0,"type":"invoke","f":"write","value":3}\n{"process":0,"type":"ok","f":"write","value":3}\n'
+RECORDS = """\
+{"client":0,"op":"write","key":"x","value":1,"start":10,"end":20.5}
+{"client":"b","op":"cas","key":"x","input":[1,2],"output":false,"start":12,"end":null,"error":"e"}
+"""
+PORCUPINE = """\
+[{"ClientId":0,"Input":{"Op":1,"Key":"a","Value":"x"},"Call":1,"Output":{"Value":""},"Return":5},
+ {"ClientId":0,"Input":{"Op":0,"Key":"a"},"Call":6,"Output":{"Value":"x","Err":""},"Return":7}]
+"""
+EVENTS = """\
+{"ClientId":0,"Kind":false,"Value":{"Op":"put","Key":"a","Value":"x"},"Id":0}
+{"ClientId":0,"Kind":true,"Value":{},"Id":0}
+"""
+ETCD_JSON = """\
+{"ClientID":1,"Input":{"Type":"txn","Range":null,"Txn":{"Conditions":null,"OperationsOnSuccess":[{"Type":"put-operation",\
+"Put":{"Key":"a","Value":{"Value":"1"},"LeaseID":0}}]}},"Call":1,"Output":{"Txn":{"Results":[{}]},"Revision":2},"Return":2}
+{"ClientID":1,"Input":{"Type":"range","Txn":null,"Range":{"Start":"a","End":""}},"Call":3,\
+"Output":{"Range":{"KVs":[{"Key":"a","Value":{"Value":"1"}}],"Count":1},"Revision":2},"Return":5}
+"""
+HISTORY_TXT = """\
+0\t:invoke\t:write\t1
+:nemesis\t:info\t:start\t["n1"]
+0\t:info\t:write\t1\tjava.lang.Error: x
+\tat y
+"""
+OPENCHAOS = """\
+0\tenqueue\tREQUEST\t1\tk\t1700000000000\tnull
+0\tenqueue\tRESPONSE\tSUCCESS\t1\tk\t1700000000010\t10\tnull\t0
+fault\tminor-kill\tstart\t1700000000011
+1\tdequeue\tRESPONSE\tSUCCESS\t1\tk\t1700000000020\t5\tnull\t12
+"""
 
 
 def written(write: Callable[[list[Op], Path], object], folder: Path) -> bytes:
@@ -50,6 +80,12 @@ MAKERS: dict[str, Callable[[Path], bytes]] = {
     "edn": lambda folder: written(write_edn, folder),
     "porcupine-etcd": lambda folder: ETCD.encode(),
     "porcupine-kv": lambda folder: KV.encode(),
+    "records": lambda folder: RECORDS.encode(),
+    "porcupine": lambda folder: PORCUPINE.encode(),
+    "porcupine events": lambda folder: EVENTS.encode(),
+    "etcd": lambda folder: ETCD_JSON.encode(),
+    "jepsen-txt": lambda folder: HISTORY_TXT.encode(),
+    "openchaos": lambda folder: OPENCHAOS.encode(),
     "parquet": lambda folder: written(seal, folder),
     "gzip": lambda folder: gzip.compress(written(write_jsonl, folder), mtime=0),
 }
