@@ -21,8 +21,16 @@ if TYPE_CHECKING:
     from harness.check.report import CheckOptions
 
 
+def _print_template(name: str) -> None:
+    from harness.check.templates import OPTIONS, SCHEMA, template
+
+    terminal.say_all(template(name))
+    if name != SCHEMA:
+        terminal.say(f"harness check FILE {OPTIONS.get(name, f'--model {name}')}", err=True)
+
+
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=FilePath())
+@click.argument("paths", nargs=-1, type=FilePath())
 @of_histories
 @click.option(
     "--json",
@@ -44,6 +52,11 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Workload of the histories, instead of a model: log or queue (docs/histories.md), register, or your own.",
 )
+@click.option(
+    "--template",
+    metavar="NAME",
+    help="Print a small history in the right form: of a model, messages, queue; or the schema of its lines (schema).",
+)
 @fail_on_option
 def check(
     paths: tuple[Path, ...],
@@ -51,6 +64,7 @@ def check(
     witness: bool,
     workload: str | None,
     fail_on: str,
+    template: str | None,
     **options: Any,
 ) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
@@ -61,6 +75,7 @@ def check(
     harness check results/runs/latest
     harness check history.edn --model cas-register --explain out.html
     harness check messages.jsonl --workload log
+    harness check --template kv > history.jsonl
     harness check corpus --models corpus/verdicts.csv --json results.jsonl
     """
     from harness.check.offline import check_paths
@@ -68,6 +83,11 @@ def check(
     from harness.parts import registry
     from results.verdict import FailOn
 
+    if template is not None:
+        _print_template(template)
+        end(0)
+    if not paths:
+        raise click.UsageError("Missing argument 'PATHS...'.")
     if workload is not None and (options["model"] or options["models"]):
         raise PlanError("--workload and --model exclude each other; use one of them")
     if workload is not None:
