@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `harness run | check | reproduce | logs | list | doctor | clean | serve`.
+"""The command line: `harness run | check | reproduce | logs | advise | list | doctor | clean | serve`.
 
 Exit codes (design.md, section 4): 0 valid, 1 invalid, 2 unknown, 3 harness failure, 64 usage.
 """
@@ -17,6 +17,10 @@ from harness import signals
 from harness.boundary import Commands, Progress, guarded
 
 _COMMANDS: Final = {
+    "advise": (
+        "harness.cli.advise",
+        "Say what your settings promise, which findings apply, and what was not measured; without servers.",
+    ),
     "batch": (
         "harness.batch.command",
         "Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).",
