@@ -57,6 +57,7 @@ from checkers.linearizability.models.containers import Counter, FifoQueue, GrowO
 from checkers.linearizability.models.kv import KV
 from checkers.linearizability.models.locks import FencedLock, Mutex, ReentrantLock
 from checkers.linearizability.models.log import Log
+from checkers.linearizability.models.nondeterministic import NondeterministicModel
 from checkers.linearizability.models.registers import CasRegister, MultiRegister, Register
 from checkers.linearizability.models.specification import ANYTHING, INCONSISTENT, Inconsistent, Model, Transition
 from checkers.linearizability.result import LinearResult
@@ -80,6 +81,7 @@ __all__ = [
     "Model",
     "MultiRegister",
     "Mutex",
+    "NondeterministicModel",
     "Problem",
     "ReentrantLock",
     "Register",

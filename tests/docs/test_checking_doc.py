@@ -109,3 +109,16 @@ def test_a_queue_of_ones_own_knows_what_nobody_heard() -> None:
     exec(re.sub(r"        if not op.known:\n.*\n", "", without), found)
     with pytest.raises(ValueError, match=r"never looks at op\.known"):
         lin.check(History(lost), found["Jobs"]())
+
+
+def test_a_model_with_choices_works() -> None:
+    found: dict[str, Any] = {"lin": lin}
+    (code,) = re.findall(r"```python\n(class Cache.*?)```", DOC, re.DOTALL)
+    exec(code, found)
+    ops = [
+        Op(2 * at + end, at, 0, "ok" if end else "invoke", f, "k", value if end or f == "write" else None)
+        for at, (f, value) in enumerate([("write", 1), ("read", 1), ("read", None), ("read", 1)])
+        for end in (0, 1)
+    ]
+    assert lin.check(History(ops[:6]), found["Cache"]()).verdict == Verdict.VALID
+    assert lin.check(History(ops), found["Cache"]()).verdict == Verdict.INVALID
