@@ -124,7 +124,9 @@ class Held:
 
 
 def series_of(findings: Iterable[Finding]) -> list[Series]:
-    """The series of findings. Raises PlanError for a command whose words do not parse, OSError for its plan."""
+    """The series of findings, without those that try a remedy: with a finding's own mend or control, or with settings
+    under which it did not show. Raises ValueError for a command whose words do not parse, OSError for its plan.
+    """
     return [series for finding in findings for series in _of_finding(finding)]
 
 
@@ -135,22 +137,28 @@ def _of_finding(finding: Finding) -> Iterator[Series]:
         words = [*finding.args(), *shlex.split(one.change)]
         options = dict(pair for pair in pairwise(words) if pair[0].startswith("--"))
         mends = set(ids(value for word, value in pairwise(words) if word == "--mend"))
-        if not one.version or mends & own or (finding.control and finding.control in one.change):
+        remedy = "--set" in shlex.split(one.change) and not one.shown
+        if not one.version or remedy or mends & own or (finding.control and finding.control in one.change):
             continue
-        topology, faults = _set_up(options)
+        topology, faults = _set_up(options, finding.topologies)
         if one.change and not one.change.startswith("--"):
             faults = frozenset({OTHER})
         yield Series(finding.id, one.version, topology, faults, one.shown, one.runs, bool(mends))
 
 
-def _set_up(options: Mapping[str, str]) -> tuple[str, frozenset[str]]:
-    """The topology and the columns of the faults of a command."""
+def _set_up(options: Mapping[str, str], seen_on: Sequence[str]) -> tuple[str, frozenset[str]]:
+    """The topology and the columns of the faults of a command. seen_on: where the finding was seen; empty: anywhere. A
+    command without a topology ran on one of these, although the workload's first one may be another by now.
+    """
     plan = _plan(options["--plan"]) if "--plan" in options else {}
     named = [str(one.get("fault")) for key in ("nemesis", "strike") for one in plan.get(key, ())]
     if "--nemesis" in options:
         named = [part.split()[0] for part in options["--nemesis"].split(",") if part.split()]
     workload = options.get("--workload") or str(plan.get("workload", "log"))
-    topology = options.get("--topology") or plan.get("server", {}).get("topology") or TOPOLOGY_OF.get(workload, "")
+    topology = options.get("--topology") or plan.get("server", {}).get("topology")
+    if not topology:
+        topology = TOPOLOGY_OF.get(workload, "")
+        topology = topology if not seen_on or topology in seen_on else seen_on[0]
     return str(topology), frozenset(FAULTS.get(name, OTHER) for name in named) or frozenset({OTHER})
 
 

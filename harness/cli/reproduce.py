@@ -190,7 +190,11 @@ def reproduce(
             for finding, one in zip((subject.finding, *subject.others), (found, *found.others), strict=True):
                 if one.runs:
                     path = record.add(place, finding, one.measured(record.change(added)))
-                    more = "; python -m harness.findings.pages brings the documents up to date" if folder else ""
+                    more = (
+                        "; python -m harness.findings.pages and harness.advice.pages bring the documents up to date"
+                        if folder
+                        else ""
+                    )
                     terminal.say(f"  added to {path}{more}")
         if found.stopped is not None:
             raise found.stopped
