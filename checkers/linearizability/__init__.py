@@ -19,7 +19,7 @@ state and a pure function `step` (`models.specification`); `history.table` cache
    just-in-time linearization (`search.jit_linearization`; Lowe 2017) keeps all configurations that are possible at each
    return, and is complete; CEGAR (`search.cegar`) counts unknown ops only as exactly as the history makes necessary,
    and refutes histories with many of them; state flow (`search.state_flow`) compares how often each state was entered
-   and left. `compiled` has the same searches for Numba.
+   and left. `compiled` has the same searches for Numba; a process loads them when they pay (`unloaded`).
 
 Two ways avoid an object for each op: `batch` checks thousands of histories in one compiled call, and `direct` takes a
 history of a million ops from calls or Parquet columns (`history.op_columns`, `history.arrow`) to a monitor.

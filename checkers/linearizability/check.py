@@ -10,7 +10,7 @@ from typing import Any, Final
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.compiled import jit
-from checkers.linearizability.decide import decide, illustrated, unmerged
+from checkers.linearizability.decide import compilable, decide, illustrated, unmerged
 from checkers.linearizability.evidence.explain import explain, sentence
 from checkers.linearizability.history.encode import (
     Problem,
@@ -25,6 +25,7 @@ from checkers.linearizability.history.op_columns import OpColumns, from_calls
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.result import LinearResult
+from checkers.linearizability.unloaded import plainly
 from checkers.linearizability.witness import FAILED_REPLAY
 from results.errors import with_article
 from results.history import Call, History
@@ -69,12 +70,25 @@ def check(
         return LinearResult(Verdict.UNKNOWN, f"nothing checked: there is no op of {with_article(model.name)}")
     if not completed:
         return nothing_happened(len(known))
+    key = known[0].invoke.key
+
+    def whole(result: LinearResult) -> bool:
+        """True if compiled searches would not find more."""
+        if result.verdict != Verdict.INVALID:
+            return result.verdict == Verdict.VALID
+        return result.core_is_minimal or not compilable(problem)
+
+    return plainly(len(problem.events), budget, lambda some: _decided(problem, some, known, key), whole)
+
+
+def _decided(problem: Problem, budget: Budget, known: Sequence[Call], key: str | None) -> LinearResult:
+    completed = len(problem.completed)
     outcome = decide(problem, budget)
     if outcome.verdict == Verdict.VALID:
         return _valid(completed, [problem.source[op] for op in outcome.witness or ()], outcome.algorithm, outcome.work)
     if outcome.verdict == Verdict.UNKNOWN:
         return _undecided(problem, outcome)
-    return _violation(problem, outcome, illustrated(problem, outcome, budget), budget, known, keys.pop())
+    return _violation(problem, outcome, illustrated(problem, outcome, budget), budget, known, key)
 
 
 def check_columns(

@@ -145,8 +145,13 @@ def refuters(problem: Problem) -> Sequence[Search]:
     return (partial(uncounted, problem), partial(just_in_time, problem)) if fast is None else fast.refuters()
 
 
+def compilable(problem: Problem) -> bool:
+    """True if the compiled searches can take this problem: its table can be closed."""
+    return enumerate_states(problem.table, max_cells=worth(len(problem.events))) is not None
+
+
 def _compiled(problem: Problem) -> Compiled | None:
-    if not jit.enabled():
+    if not jit.enabled() or not compilable(problem):
         return None
     with jit.setting_up():
         # Numba is imported here, and only where it may be used.

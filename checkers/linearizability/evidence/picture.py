@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate, groupby, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,7 @@ from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.models.specification import INCONSISTENT, Model
 from checkers.linearizability.result import LinearResult
+from checkers.linearizability.unloaded import plainly
 from results.errors import with_article
 from results.history import Call
 from results.verdict import Verdict
@@ -122,7 +124,9 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
     The first is a witness of that prefix; the others differ in its last ops only. Empty if the prefix is too hard.
     """
     prefix = problem.before(position)
-    outcome = decide(prefix, Budget())
+    outcome = plainly(
+        len(prefix.events), Budget(), partial(decide, prefix), lambda found: found.verdict != Verdict.UNKNOWN
+    )
     if outcome.verdict != Verdict.VALID or outcome.witness is None:
         return []
     first = list(outcome.witness)
