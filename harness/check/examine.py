@@ -26,6 +26,7 @@ from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
 from harness.check.foreign_messages import by_values, judged
 from harness.check.hints import hints
+from harness.check.plots_page import with_plots
 from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.parts import registry
 from harness.plan.plan import PlanError
@@ -112,18 +113,26 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
 
 
 def _history(history: OpenedHistory, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport:
-    if check_options.workload is not None:
-        return judged(history, shown, check_options.workload, check_options)
-    quick = _by_columns(history, shown, model, check_options)
-    if quick is not None:
-        return quick
+    if not check_options.plots and check_options.workload is None:
+        quick = _by_columns(history, shown, model, check_options)
+        if quick is not None:
+            return quick
     with history.limited(check_options.memory):
         foreign = history.read(check_options.options)
+    found = _judged(history, foreign, shown, model, check_options)
+    return with_plots(found, foreign.history) if check_options.plots else found
+
+
+def _judged(
+    history: OpenedHistory, foreign: ForeignHistory, shown: str, model: str | None, check_options: CheckOptions
+) -> CheckReport:
     path = history.path
     if model is None and foreign.format == "openchaos":
         return by_values(foreign, shown)
+    if check_options.workload is not None:
+        return judged(history, foreign, shown, check_options.workload, check_options)
     if model is None and has_micro_ops(foreign.history):
-        return judged(history, shown, "log", check_options, foreign)
+        return replace(judged(history, foreign, shown, "log", check_options), implied=True)
     chosen = model or (implied_model(foreign.history, check_options.ignore) if check_options.ignore else foreign.model)
     if chosen is None:
         raise HistoryError(path, None, why_no_model(foreign.history))

@@ -43,21 +43,11 @@ _MESSAGE: Final = re.compile(r"\b(?:[Mm]essage|first:) (\d+)\b")
 
 
 def judged(
-    history: OpenedHistory,
-    shown: str,
-    workload: str,
-    check_options: CheckOptions,
-    foreign: ForeignHistory | None = None,
+    history: OpenedHistory, foreign: ForeignHistory, shown: str, workload: str, check_options: CheckOptions
 ) -> CheckReport:
-    """Judges a file. `foreign`: its content, if it was read, and it implies the workload. Raises HistoryError for its
-    content, with the line if the format has one line for each op.
+    """Judges the content of a file. Raises HistoryError for it, with the line if the format has one line for each
+    op.
     """
-    implied = foreign is not None
-    if foreign is None:
-        with history.limited(check_options.memory):
-            foreign = history.read(check_options.options)
-    if foreign.format == "openchaos":
-        return by_values(foreign, shown)
     _insist_on_messages(history.path, workload, foreign.history.clients, check_options)
     try:
         messages = in_our_form(foreign.history, check_options.options.offsets)
@@ -66,7 +56,7 @@ def judged(
     record, clients = RunRecord(messages.history), messages.history.clients
     notes, damage = (*foreign.notes, *messages.notes), tuple(foreign.damage)
     count = len(foreign.history.clients)
-    whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=count, notes=notes, damage=damage, implied=implied)
+    whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=count, notes=notes, damage=damage)
     problems = validate(messages.history, _PROBLEMS + 1)
     if problems:
         raise _refusal(history, foreign, problems)

@@ -56,6 +56,7 @@ def check_paths(
     models: Path | None = None,
     json_file: Path | None = None,
     explain: Path | None = None,
+    plots: Path | None = None,
     fail_on: FailOn = FailOn.ANY,
     jobs: int = 1,
 ) -> int:
@@ -66,7 +67,7 @@ def check_paths(
     verdicts, a file whose verdict is as listed counts as 0, any other as 1. With `fail_on` new, anomalies that known
     findings explain count as valid.
 
-    Raises PlanError for mistakes of the user, StoreError if `json_file` or `explain` cannot be written.
+    Raises PlanError for mistakes of the user, StoreError if `json_file`, `explain` or `plots` cannot be written.
     """
     if model is not None and model not in MODELS:
         raise PlanError(f"no model {model!r}{suggest(model, MODELS)}  (there are {', '.join(sorted(MODELS))})")
@@ -75,7 +76,7 @@ def check_paths(
     with ExitStack() as stack:
         out = None if json_file is None else stack.enter_context(_opened(json_file))
         guess = check_options.workload is None and not all(task.model for task in tasks)
-        teller = _Teller(say, tasks, out, json_file or Path(), explain, fail_on, guess)
+        teller = _Teller(say, tasks, out, json_file or Path(), explain, fail_on, guess, plots)
         for task, found in zip(tasks, _all_examined(tasks, check_options, jobs), strict=True):
             teller.tell(task, found)
         if listed is not None:
@@ -172,6 +173,7 @@ class _Teller:
         explain: Path | None,
         fail_on: FailOn,
         guess: bool,
+        plots: Path | None = None,
     ) -> None:
         """`guess`: a model may be implied, which needs some room."""
         self.say, self.out, self.out_path, self.explain, self.fail_on = say, out, out_path, explain, fail_on
@@ -181,7 +183,8 @@ class _Teller:
         self.verdicts: list[Verdict] = []
         self.judged: list[Verdict] = []
         self.disagreements: list[str] = []
-        self.agreed = self.pictures = 0
+        self.agreed = self.pictures = self.plotted = 0
+        self.plots = plots
 
     def tell(self, task: Task, found: CheckReport) -> None:
         self.say(self._line(found))
@@ -195,7 +198,12 @@ class _Teller:
                 on = "" if key is None else f" of key {key}"
                 self.say(f"  order{on}: {' '.join(map(str, order[:_MOST_SHOWN]))}{more}")
         for page in found.pictures:
-            self.say(f"  picture: {self._drawn(page)}")
+            assert self.explain is not None
+            self.pictures += 1
+            self.say(f"  picture: {_written(page, self.explain, self.pictures, 'the picture')}")
+        if found.plots is not None and self.plots is not None:
+            self.plotted += 1
+            self.say(f"  plots: {_written(found.plots, self.plots, self.plotted, 'the plots')}")
         if self.out is not None:
             self._write(self.out, found)
         self.verdicts.append(found.verdict)
@@ -243,19 +251,6 @@ class _Teller:
         reason = "" if found.verdict == Verdict.VALID else found.reason
         return f"{head}{figures}{found.algorithm or 'none':<9}  {reason}".rstrip()
 
-    def _drawn(self, page: str) -> Path:
-        """Writes a picture: the first as `--explain` names it (out.html), the next ones out-2.html, out-3.html, ..."""
-        assert self.explain is not None
-        self.pictures += 1
-        number = "" if self.pictures == 1 else f"-{self.pictures}"
-        path = self.explain.with_name(f"{self.explain.stem}{number}{self.explain.suffix}")
-        try:
-            with created(path, "the picture") as file:
-                file.write(page)
-        except OSError as problem:
-            raise cannot_write(path, "the picture", problem) from None
-        return path
-
     def _compared(self, row: Row | None, found: CheckReport) -> Verdict:
         """The verdict that counts for the exit code: the history's own, or, if one is listed, VALID if both agree."""
         if row is None or row.verdict is None:
@@ -265,3 +260,14 @@ class _Teller:
             return Verdict.VALID
         self.disagreements.append(f"{found.file}: listed {row.verdict}, found {found.verdict}: {found.reason}")
         return Verdict.INVALID
+
+
+def _written(page: str, first: Path, count: int, what: str) -> Path:
+    """Writes a page: the first as the option names it (out.html), the next ones out-2.html, out-3.html, ..."""
+    path = first if count == 1 else first.with_name(f"{first.stem}-{count}{first.suffix}")
+    try:
+        with created(path, what) as file:
+            file.write(page)
+    except OSError as problem:
+        raise cannot_write(path, what, problem) from None
+    return path

@@ -42,6 +42,7 @@ class CheckOptions:
     jit: bool = True
     witness: bool = False
     pictures: bool = False
+    plots: bool = False
     workload: str | None = None
     explain_run: Callable[[RunRecord, Judgement], Judgement] | None = None
     ignore: tuple[str, ...] = ()
@@ -92,7 +93,7 @@ class CheckReport:
     core_starts_anywhere   see `LinearResult`.
     witness   for every key an order of all its ops that explains it: indices of invocations.
     lines     further remarks.
-    pictures  one HTML page for each violation.
+    pictures  one HTML page for each violation. plots: the page of its latency and rate.
     notes     what the reader changed or left out, and hints; shown beside the verdict. damage: notes on a damaged
               file, or on a verdict that was not stored.
     trace     the traceback if the check itself failed: only for `to_json`.
@@ -117,6 +118,7 @@ class CheckReport:
     witness: Mapping[str | None, Sequence[int]] | None = None
     lines: Sequence[str] = ()
     pictures: Sequence[str] = ()
+    plots: str | None = None
     stored_run: bool = False
     known: Sequence[int] = ()
     new: Sequence[str] | None = None

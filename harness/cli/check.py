@@ -45,6 +45,12 @@ def _print_template(name: str) -> None:
     metavar="FILE.html",
     help="Write an HTML page with a picture of each violation.",
 )
+@click.option(
+    "--plots",
+    type=FilePath(),
+    metavar="FILE.html",
+    help="Write an HTML page with latency, rate and faults of each history.",
+)
 @click.option("--witness", is_flag=True, help="Write, for each valid history, a linearization of its ops.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Number of parallel processes.")
 @click.option(
@@ -99,6 +105,8 @@ def check(
     if workload is not None and check_options.initial is not None:
         raise PlanError(f"--initial is the start of a model's objects, and the workload {workload!r} has no model")
     say = partial(terminal.say, err=True) if str(options["json_file"]) == "-" else terminal.say
-    pictures = options["explain"] is not None
-    check_options = replace(check_options, witness=witness, pictures=pictures, workload=workload, explain_run=explain)
+    pictures, plots = options["explain"] is not None, options["plots"] is not None
+    check_options = replace(
+        check_options, witness=witness, pictures=pictures, plots=plots, workload=workload, explain_run=explain
+    )
     end(check_paths(paths, say, check_options, fail_on=FailOn(fail_on), **options))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 from results.errors import with_article
 from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
 from results.formats.json_objects import Objects, Place
-from results.op import FAIL, INFO, INVOKE, NO_EXTRA, OK, Op, OpType, make_op
+from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
 
 CLIENTS: Final = ("process", "client", "client_id", "clientid", "thread")
 NAMES: Final = ("f", "op", "operation")
@@ -118,6 +118,10 @@ class Record:
     end: float | None
     error: str | None = None
     extra: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA)
+
+
+_NEMESIS: Final = "nemesis"
+"""The client whose records are faults, each from its start to its end."""
 
 
 class Notes:
@@ -289,7 +293,12 @@ def assembled(
         records = [replace(r, start=_exact(r.start), end=None if r.end is None else _exact(r.end)) for r in records]
     events: list[Op] = []
     places: list[Place] = []
-    lanes = Lanes(records)
+    lanes = Lanes([record for record in records if record.client != _NEMESIS])
+    for time, f, record in sorted(_faults(records), key=lambda fault: fault[0]):
+        events += [
+            make_op(0, time, NEMESIS, type_, f, None, record.argument, None, NO_EXTRA) for type_ in (INVOKE, INFO)
+        ]
+        places += [record.place] * 2
     for lane, chosen in lanes.all.items():
         for record in chosen:
             try:
@@ -312,6 +321,16 @@ def assembled(
     if lanes.overlapping:
         notes = [*notes, f"{len(lanes.overlapping):,} operations overlap others of their client: own processes"]
     return assembler.finish(format_, notes, torn, start)
+
+
+def _faults(records: Iterable[Record]) -> Iterator[tuple[int, str, Record]]:
+    """Yields the begin and the end of each fault: the time, and the name that says so."""
+    for record in records:
+        if record.client == _NEMESIS:
+            for verb, time in (("start", record.start), ("stop", record.end)):
+                if time is not None:
+                    assert isinstance(time, int)
+                    yield time, f"{verb}-{record.f}", record
 
 
 def _events(record: Record, process: int) -> Iterable[Op]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -239,8 +239,8 @@ def _checked(result: CheckResult) -> Checked:
     )
 
 
-def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterator[Chart]:
-    observations = record.observations
+def charts_of_ops(calls: Sequence[Call], on: plots.Stage) -> Iterator[Chart]:
+    """Yields the charts that a history alone can have."""
     drawn = [
         (
             "latency",
@@ -256,6 +256,14 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
             plots.quantiles(calls, on),
         ),
         ("rate", "Rate", "Operations completed per second, by outcome.", plots.rate(calls, on)),
+    ]
+    yield from _drawn(drawn)
+
+
+def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterator[Chart]:
+    observations = record.observations
+    yield from charts_of_ops(calls, on)
+    drawn = [
         (
             "leaders",
             "Leaders and terms",
@@ -284,7 +292,11 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
             plots.machine(record.machine, on),
         ),
     ]
-    for id_, heading, caption, picture in drawn:
+    yield from _drawn(drawn)
+
+
+def _drawn(charts: Iterable[tuple[str, str, str, Markup | None]]) -> Iterator[Chart]:
+    for id_, heading, caption, picture in charts:
         if picture is not None:
             yield Chart(id_, heading, caption, picture)
 
