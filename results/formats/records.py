@@ -151,6 +151,8 @@ def read_records(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHi
 def is_record(data: Mapping[str, Any]) -> bool:
     """True for an object that has both times of an operation."""
     lower = {name.lower() for name in data}
+    if data.get("type") == INVOKE:
+        return False
     return any(start in lower and end in lower for start, end in ENDS) or (
         # (One that never returned may have no field for it.)
         data.get("type") not in (INVOKE, OK, FAIL, INFO) and "start" in lower and not lower.isdisjoint(NAMES)
@@ -174,6 +176,8 @@ def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
     outcome = _outcome(rest, error, notes)
     if f in _NEEDING and all(name not in rest for name in (*ARGUMENTS, "value")):
         raise ValueError(f"{with_article(f)} needs its value")
+    if f in SHOWING and outcome == OK and rest.keys().isdisjoint((*RESULTS, "value")):
+        raise ValueError(f"{with_article(f)} needs its output; null says that there was nothing")
     argument, result = _values(f, rest, outcome)
     outcome = answered(f, result, outcome, notes)
     extra = rest.pop("extra", None) or {}

@@ -64,8 +64,9 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "a client of another kind": (record(1.5, "read", 1, 2), "the client is 1.5, neither"),
     "no name": ({"client": 0, "start": 1, "end": 2}, "a record needs the name of its operation"),
     "no number": (record(0, "read", 1, "2026-01-01"), 'end is "2026-01-01", not a number'),
-    "it ends before it starts": (record(0, "read", 3, 2), "it ends at 2, before its start at 3"),
+    "it ends before it starts": (record(0, "read", 3, 2, value=1), "it ends at 2, before its start at 3"),
     "a write of nothing": (record(0, "write", 1, 2), "a write needs its value"),
+    "a read of unknown result": (record(0, "read", 1, 2), "a read needs its output; null says"),
     "a value that may be both": (record(0, "acquire", 1, 2, value=7), "may be its argument or its result"),
     "twice the argument": (record(0, "write", 1, 2, input=1, arg=2), "'input' and 'arg' mean the same"),
     "an outcome of another kind": (record(0, "read", 1, 2, status="done"), 'the outcome is "done", not ok, fail or'),
@@ -82,7 +83,7 @@ def test_a_record_that_may_mean_two_things_is_refused(
 ) -> None:
     bad, said = BAD_RECORDS[what]
     others = [record(0, "acquire", 1, 2), bad] if what == "two locks at a time" else [bad]
-    (tmp_path / "h.jsonl").write_text(lines(*others, record(7, "read", 20, 30)))
+    (tmp_path / "h.jsonl").write_text(lines(*others, record(7, "read", 20, 30, value=1)))
     code, found, err = harness(capsys, "check", tmp_path / "h.jsonl")
     assert (code, len(found), err) == (2, 1, "")
     assert f"h.jsonl:{len(others)}: " in found[0] or what == "two locks at a time"
