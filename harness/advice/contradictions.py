@@ -23,7 +23,7 @@ from harness.advice.setup import (
 )
 
 _SUGGESTED: Final = 50
-"""Unknown names of a file for which a similar one is searched."""
+"""Unknown names of a file that are shown, each with a similar one."""
 
 _PLUGIN: Final = "tieredStore"
 """Settings with this beginning are read by the plug-in for tiered storage, whose names are not pinned here."""
@@ -225,12 +225,16 @@ def _unknown(conf: Conf, version: str) -> Iterator[Problem]:
         if name in conf.values and version in versions_without:
             text = f"`{name}` has no effect: {version} takes it, and uses it nowhere. {why}"
             yield Problem(text, conf.where(name), "no class of these jars reads the field")
-    for place, name in enumerate(unknown):
+    more = unknown[_SUGGESTED:]
+    if more:
+        text = f"{len(more)} more names that no {conf.kind} of {version} reads; is this the file of a {conf.kind}?"
+        yield Problem(text, conf.where(more[0]), "harness/advice/settings.toml")
+    for name in unknown[:_SUGGESTED]:
         evidence = f"the names that a {conf.kind} of {version} reads (harness/advice/settings.toml)"
         if name in versions:
             text = f"`{name}` has no effect: {version} does not read it; {', '.join(versions[name])} do"
         else:
-            similar = names.nearest(name, read) if place < _SUGGESTED else None
+            similar = names.nearest(name, read)
             other = next(
                 (kind for kind in ("broker", "controller", "namesrv") if name in names.known(kind, version)), None
             )

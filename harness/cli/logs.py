@@ -33,7 +33,7 @@ def logs(folder: Path, as_json: bool) -> None:
     DIR has logs of brokers, controllers, name servers or DLedger, also compressed ones (gzip, bzip2, xz), in any
     folders below it; no servers are needed. A line means that a finding may have happened. No line means nothing for
     the findings that have no line in a log; the command names these. The exit code is 1 if a line was found, 0 if none
-    was, 2 if there was nothing to read.
+    was, 2 if none was and there was nothing to read, or a file could not be read.
 
     \b
     harness logs /var/log/rocketmq
@@ -52,7 +52,8 @@ def logs(folder: Path, as_json: bool) -> None:
         terminal.put(json.dumps(_json(folder, found, unseen), indent=1) + "\n", sys.stdout)
     else:
         terminal.say_all(_report(folder, found, unseen, len(findings)))
-    code = Verdict.INVALID if found.sighted else Verdict.VALID if found.stamped else Verdict.UNKNOWN
+    complete = found.stamped and not found.unread
+    code = Verdict.INVALID if found.sighted else Verdict.VALID if complete else Verdict.UNKNOWN
     end(code.exit_code)
 
 
@@ -143,4 +144,5 @@ def _json(folder: Path, found: Searched, unseen: Sequence[Finding]) -> dict[str,
         "not_visible_in_logs": [{"id": one.id, "title": one.title} for one in unseen],
         "not_read": [{"file": name, "why": why} for name, why in found.skipped],
         "more_not_read": found.more_skipped,
+        "not_read_and_maybe_logs": found.unread,
     }

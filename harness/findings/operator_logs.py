@@ -43,6 +43,9 @@ PLACES: Final = 5
 SKIPPED: Final = 1000
 """Files that were not read, or not whole, of which the names are kept."""
 
+NO_TEXT: Final = "not text"
+"""The reason not to read a file that is no log."""
+
 SHOWN: Final = 300
 """Characters of a line that are kept."""
 
@@ -110,7 +113,8 @@ def _order(place: Place) -> tuple[bool, str]:
 @dataclass
 class Searched:
     """The result for a folder. files, lines: read. stamped: a line with a time was among them. skipped: files that were
-    not read, or not whole, and the reason; more_skipped: further ones. sighted: findings with lines, by id.
+    not read, or not whole, and the reason; more_skipped: further ones; unread: those of them that may be logs. sighted:
+    findings with lines, by id.
     """
 
     files: int = 0
@@ -118,9 +122,11 @@ class Searched:
     stamped: bool = False
     skipped: list[tuple[str, str]] = field(default_factory=list)
     more_skipped: int = 0
+    unread: int = 0
     sighted: dict[int, Sighted] = field(default_factory=dict)
 
     def skip(self, file: str, why: str) -> None:
+        self.unread += why != NO_TEXT
         if len(self.skipped) < SKIPPED:
             self.skipped.append((file, why))
         else:
@@ -180,7 +186,7 @@ def _search_file(file: IO[bytes], name: str, probes: Sequence[_Probe], found: Se
     number, size, before, first = 1, 0, b"", True
     for block in _blocks(_unpacked(file, head)):
         if first and b"\0" in block[: 8 << 10] and not _STAMP.search(_text(block)):
-            found.skip(name, "not text")
+            found.skip(name, NO_TEXT)
             return
         if first:
             found.files += 1

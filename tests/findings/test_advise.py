@@ -294,6 +294,13 @@ def test_settings_that_fit_are_not_blamed(text: str, topology: str) -> None:
     assert problems(setup(text, topology)) == []
 
 
+def test_a_file_of_something_else_gives_no_flood(tmp_path: Path) -> None:
+    text = "".join(f"key{number}=value\n" for number in range(5000))
+    found = problems(setup(text, "master-slave"))
+    assert len(found) < 60
+    assert any("4950 more names that no broker of 5.5.0 reads" in one.text for one in found)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "version", "takes"),
     [

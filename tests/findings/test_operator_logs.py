@@ -291,6 +291,18 @@ def test_no_line_is_no_all_clear(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert out.splitlines()[-1] == f"none of the {len(WITH_LINE)} findings with a line was seen"
 
 
+def test_a_file_that_could_not_be_read_leaves_the_answer_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A binary file is no log; a link may be one."""
+    written(tmp_path, b"\0" * 100, "store/commitlog/0")
+    assert logs(capsys, str(written(tmp_path, QUIET)))[0] == 0
+    (tmp_path / "broker.log").symlink_to(tmp_path / "n3" / "broker.log")
+    code, out, _ = logs(capsys, str(tmp_path))
+    assert code == 2
+    assert "not read: broker.log: a link, and links are not followed" in out
+
+
 @pytest.mark.parametrize("text", ["", "no time at all\n", "\0\0\0"])
 def test_a_folder_without_logs_gives_no_answer(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = logs(capsys, str(written(tmp_path, text)))
