@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 from results.durable import replacing
 from results.errors import HistoryError
-from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.foreign import READS, Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.op import INFO, INVOKE, NEMESIS, Op
 
 _TOKEN: Final = re.compile(
@@ -47,7 +47,9 @@ _OP_FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "
 _MISSING: Final = object()
 _TUPLE: Final = "#jepsen.independent/tuple"
 _TAGGED: Final = "values are tuples of jepsen.independent: every value is taken for [key value]"
-_KEYED: Final = "each cas is [key from to], and each value has a key: every value is taken for [key value]"
+_KEYED: Final = (
+    "each value has a key (a cas of three parts, or a read of [key nil]): every value is taken for [key value]"
+)
 _DEEPEST: Final = 200
 """The deepest nesting of brackets; readers of values descend into them by recursion."""
 _LONGEST: Final = 4_000
@@ -123,16 +125,22 @@ def keyed(f: Any, value: Any) -> tuple[Any, Any]:
 
 
 def keyed_for_certain(events: Iterable[tuple[Any, Any, Any]]) -> bool:
-    """True if all values have a key, by (process, f, value) of each event: some cas has three parts, and no event has a
-    value of another form.
+    """True if all values have a key, by (process, f, value) of each event: some cas is [key from to], or some read is
+    invoked as [key nil], and no event has a value of another form.
     """
     found = False
     for process, f, value in events:
         if process == "nemesis":
             continue
-        if not isinstance(value, list) or len(value) != (3 if f == "cas" else 2):
+        if not isinstance(value, list) or isinstance(value[0] if value else [], (list, dict)):
             return False
-        found |= f == "cas"
+        if f == "cas":
+            parts = len(value) if len(value) != 2 else 2 if isinstance(value[1], list) and len(value[1]) == 2 else 0
+        else:
+            parts = len(value) if len(value) == 2 else 0
+        if parts not in (2, 3):
+            return False
+        found |= parts == 3 or (f in READS and value[1] is None)
     return found
 
 

@@ -192,7 +192,14 @@ class _Chains:
             if chain is not None:
                 self._found.setdefault(queue, []).append(chain)
         mine[queue] = chain
-        if chain is not None:
+        if chain is None:
+            return
+        least = call.completion.extra.get("min") if call.completion is not None else None
+        if chain.messages and type(least) is int and least > chain.position:
+            # What expired between two polls is not passed over.
+            self._found[queue].remove(chain)
+            mine[queue] = None
+        else:
             _extend(chain, call)
 
 

@@ -137,7 +137,7 @@ class _Splitter:
                     self._poll(call, done, step)
 
     def _poll(self, call: Call, done: Op, step: list[Any]) -> None:
-        answer = step[1] if len(step) == 2 else {}
+        answer = {} if len(step) == 1 or step[1] is None else step[1]
         if not isinstance(answer, dict):
             raise BadMicroOp(done.index, f"a poll shows a map of keys, not {json.dumps(answer)[:80]}")
         extra = {"start": True} if done.process in self._subscribed else NO_EXTRA

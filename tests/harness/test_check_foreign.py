@@ -250,6 +250,10 @@ CONSOLES: dict[str, tuple[str, int, str]] = {
     "vectors in place of maps": (
         "[[:process 0 :type :invoke :f :write :value 1]\n [:process 0 :type :ok :f :write :value 1]\n"
         " [[:process 1] [:type :invoke] [:f :read]] [[:process 1] [:type :ok] [:f :read] [:value 2]]]\n", 1, "read 2"),
+    "reads of keys": ("0\t:invoke\t:write\t[1 5]\n0\t:ok\t:write\t[1 5]\n0\t:invoke\t:write\t[2 6]\n"
+                      "0\t:ok\t:write\t[2 6]\n1\t:invoke\t:read\t[1 nil]\n1\t:ok\t:read\t[1 5]\n", 0, "taken for [key"),
+    "values that are lists": ("0\t:invoke\t:write\t[1 5]\n0\t:ok\t:write\t[1 5]\n0\t:invoke\t:write\t[2 6]\n"
+                              "0\t:ok\t:write\t[2 6]\n1\t:invoke\t:read\tnil\n1\t:ok\t:read\t[1 5]\n", 1, ""),
     "keys of EDN": ("[{:process 0 :type :invoke :f :write :value [1 2]}\n {:process 0 :type :ok :f :write :value [1 2]}"
                     "\n{:process 0 :type :invoke :f :cas :value [1 2 3]} {:process 0 :type :ok :f :cas :value [1 2 3]}"
                     "{:process 0 :type :invoke :f :read :value [2 nil]} {:process 0 :type :ok :f :read :value [2 3]}]",
@@ -434,6 +438,8 @@ FINAL: dict[str, tuple[str, int]] = {
                                 + call("poll", 1, [[1, 2]], process=1), 2),
     "a seek to the middle": (FIRST + SECOND + call("seek", 1, 1, process=1) + call("poll", None, [[1, 2]], process=1),
                              2),
+    "expired between two polls": (FIRST + SECOND + call("send", 3, [2, 3]) + call("poll", 0, [[0, 1]], process=1, min=0)
+                                  + call("poll", 1, [[2, 3]], process=1, min=2), 2),
     "expired in front": (FIRST + SECOND + call("poll", 0, [[1, 2]], process=1, min=1, max=2), 2),
     "another message behind": (FIRST + SECOND + call("poll", 0, [[0, 1], [1, 2]], process=1, max=2)
                                + lines({"process": 5, "type": "invoke", "f": "send", "key": "q", "value": 3})
