@@ -214,7 +214,7 @@ def _held(setup: Setup, kind: str) -> str:
         and (one.version, one.topology) == (setup.version, setup.mode)
         and not one.faults.isdisjoint(_COLUMN[kind])
     ]
-    return f"promise Q1 held in {_sum(held)} of the suite's runs" if held else NOT_MEASURED
+    return f"promise Q1 held in {_sum(held)} runs, with the settings of that suite" if held else NOT_MEASURED
 
 
 def _sum(held: Iterable[Held]) -> str:
