@@ -25,7 +25,7 @@ from checkers.linearizability.models.specification import Model
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
 from harness.check.foreign_messages import by_values, judged
-from harness.check.hints import hints
+from harness.check.hints import hints, other_elements
 from harness.check.plots_page import with_plots
 from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.parts import registry
@@ -150,6 +150,9 @@ def _judged(
     other = first_unknown(foreign.history.clients, checker.model, check_options.ignore)
     if other is not None:
         raise HistoryError(path, None, f"{unknown(other, checker.model)}; --ignore {other.f} leaves it out")
+    odd = other_elements(foreign.history) if chosen in ("grow-only-set", "set") else None
+    if odd is not None:
+        raise HistoryError(path, None, odd)
     formed = judge(record, [WellFormed()])
     if formed.verdict != Verdict.VALID:
         return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)

@@ -30,6 +30,20 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
         yield "--values numbers reads texts that are numbers as numbers"
 
 
+def other_elements(history: History) -> str | None:
+    """The reason why the elements that were added cannot be those that were read, in one line; None: they may be.
+
+    All adds of some sets are `[key value]`, and their reads show values.
+    """
+    added = [op.value for op in history.clients if op.f == "add"]
+    shown = [one for op in history.clients if op.f == "read" and isinstance(op.value, list) for one in op.value]
+    if not added or not shown or any(isinstance(one, list) for one in shown):
+        return None
+    if not all(isinstance(one, list) and len(one) == 2 for one in added):
+        return None
+    return "each add has two parts, and each read shows single values; an add of the value alone is right"
+
+
 def _never_written(history: History, key: str | None, failing: int | None) -> str | None:
     """The value that the failing op saw, as JSON, if no op of the key leaves it; else None."""
     call = next((call for call in history.clients.calls if call.invoke.index == failing), None)

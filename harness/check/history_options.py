@@ -78,7 +78,7 @@ _OPTIONS = (
         type=click.Choice(["unset", "unrecorded"]),
         help="Meaning of a read of nil: no value, or unknown.  [default: unrecorded in EDN, else unset]",
     ),
-    click.option("--independent", is_flag=True, help="EDN: every value is [key value] (jepsen.independent)."),
+    click.option("--independent", is_flag=True, help="Every value is [key value] (jepsen.independent)."),
     click.option(
         "--ignore",
         multiple=True,

@@ -51,7 +51,7 @@ class ReadOptions:
                  argument. None (default): the rule of the format's own project. A log in EDN, whose reads have an
                  offset for an argument, needs `"unset"`.
                  The same holds for the reads of a `txn`, of which the others are kept.
-    independent  EDN: each client's value is `[key value]` (`jepsen.independent`). Default False, but True if values
+    independent  Each client's value is `[key value]` (`jepsen.independent`). Default False, but True if values
                  have its tag.
     order        The order of the events: their place in the `"file"`, or their `"time"`. At equal times invocations
                  come first; events of one process stay in the order of the file.

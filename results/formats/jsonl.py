@@ -12,12 +12,14 @@ name the process `client`, give it a name instead of a number, or be one array o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 from results.durable import replacing
 from results.errors import HistoryError
+from results.formats.edn import keyed, keyed_for_certain, keyed_note
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.journal import has_crc, line, scan
 from results.op import Op
@@ -44,15 +46,26 @@ def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHist
         number, text = _line_of(file, place)
         return HistoryError(path, number, f"{problem} ({text[:200]!r})")
 
+    certain = not options.independent and _keyed(ops)
     for place, op in enumerate(ops):
         try:
-            assembler.take(op)
+            if (certain or options.independent) and op.is_client:
+                key, value = keyed(op.f, op.value)
+                assembler.take(replace(op, key=key, value=value))
+            else:
+                assembler.take(op)
         except ValueError as problem:
             raise refused(place, problem) from None
     try:
-        return assembler.finish("jsonl", others.notes(), torn)
+        return assembler.finish("jsonl", [*others.notes(), *keyed_note(certain)], torn)
     except BadEvent as problem:
         raise refused(problem.place, problem) from None
+
+
+def _keyed(ops: Sequence[Op]) -> bool:
+    """True if no event has a key, and each value has one."""
+    shown = ((None if op.is_client else "nemesis", op.f, op.value) for op in ops)
+    return keyed_for_certain(shown) and all(op.key is None for op in ops)
 
 
 def _array(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:

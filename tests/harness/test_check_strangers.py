@@ -428,3 +428,28 @@ def test_the_picture_shows_the_faults(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [bar[2] for bar in drawn["faults"]] == [5.5, 6]
     assert "<h2>The faults</h2>" in text
     assert text.count("<td>kill [") == 1
+
+
+def test_elements_that_are_added_in_another_form_than_they_are_read_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A set of another dialect must not pass for one that shows what nobody added."""
+    found = events(("add", [0, 1], [0, 1]), ("add", [0, 2], [0, 2]), ("read", None, [1, 2]))
+    code, lines, _ = harness(capsys, "check", jsonl(tmp_path / "h.jsonl", found), "--model", "grow-only-set")
+    assert (code, "each add has two parts, and each read shows single values" in lines[0]) == (2, True)
+    found[-1]["value"] = [[0, 1], [0, 2]]
+    assert harness(capsys, "check", jsonl(tmp_path / "h.jsonl", found), "--model", "grow-only-set")[0] == 0
+
+
+def test_keys_in_values_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in EDN: by the option, or where a read of [key, null] says so."""
+    found = events(("write", [1, 5], [1, 5]), ("write", [2, 6], [2, 6]), ("read", None, [1, 5]))
+    path = jsonl(tmp_path / "h.jsonl", found)
+    assert harness(capsys, "check", path)[0] == 1
+    code, lines, _ = harness(capsys, "check", path, "--independent")
+    assert (code, "an independent value is [key value]" in lines[0]) == (2, True)
+    found[-2]["value"] = [1, None]
+    path = jsonl(tmp_path / "h.jsonl", found)
+    assert harness(capsys, "check", path)[0] == harness(capsys, "check", path, "--independent")[0] == 0
+    found[-1]["value"] = [1, 7]
+    assert harness(capsys, "check", jsonl(tmp_path / "h.jsonl", found))[0] == 1
