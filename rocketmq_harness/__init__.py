@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from results.strikes import Effect, EffectKind
     from results.verdict import Anomaly, CheckResult, Excuse, Judgement, Verdict
     from rocketmq_harness.asserting import assert_linearizable, assert_log
+    from rocketmq_harness.clusters import RunningCluster, start_cluster
     from rocketmq_harness.recording import Operation, Recorder, record
     from workloads.clients import MessageClient
     from workloads.register import RegisterOptions, RegisterWorkload
@@ -125,6 +126,7 @@ __all__ = [
     "Replicas",
     "RunContext",
     "RunRecord",
+    "RunningCluster",
     "Seconds",
     "Server",
     "ServerSettings",
@@ -149,6 +151,7 @@ __all__ = [
     "option",
     "read_history",
     "record",
+    "start_cluster",
     "validate",
 ]
 
@@ -188,6 +191,7 @@ _PLACES: Final = {
         "results.strikes": "Effect EffectKind",
         "results.verdict": "Anomaly CheckResult Excuse Judgement Verdict",
         "rocketmq_harness.asserting": "assert_linearizable assert_log",
+        "rocketmq_harness.clusters": "RunningCluster start_cluster",
         "rocketmq_harness.recording": "Operation Recorder record",
         "workloads.clients": "MessageClient",
         "workloads.register": "RegisterOptions RegisterWorkload",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for pytest (docs/recording.md): the fixture `history`, and the marks that judge it.
+"""The plug-in for pytest (docs/recording.md): the fixture `history`, the marks that judge it, and a cluster.
 
     @pytest.mark.linearizable("register")
     def test_my_register(history):
@@ -11,20 +11,25 @@ pytest loads it in every project that has this package installed, so it imports 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from rocketmq_harness.clusters import RunningCluster
     from rocketmq_harness.recording import Recorder
 
 MARKS: Final = {
     "linearizable": "linearizable(model, ignore=(), picture=True): the recorded history is linearizable",
     "message_log": 'message_log(workload="log", ignore=()): the recorded history of messages is valid',
+    "nemesis": "nemesis(fault, target=None, first_s=1, every_s=20, for_s=10, options={}): strikes `rocketmq_cluster`",
 }
 """Mark -> its line in `pytest --markers`."""
+
+_JUDGES: Final = ("linearizable", "message_log")
 
 _RECORDER: Final = pytest.StashKey["Recorder"]()
 _PASSED: Final = pytest.StashKey[bool]()
@@ -51,12 +56,37 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Recorder
         recorder.path.unlink(missing_ok=True)
 
 
+@pytest.fixture(scope="session")
+def rocketmq_options() -> Mapping[str, Any]:
+    """The arguments of `start_cluster` for `rocketmq_cluster`. Define a fixture of this name to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def rocketmq_cluster(request: pytest.FixtureRequest, rocketmq_options: Mapping[str, Any]) -> Iterator[RunningCluster]:
+    """A cluster of RocketMQ for all tests of the session. The faults of all `nemesis` marks are prepared."""
+    from rocketmq_harness.clusters import start_cluster
+
+    marks = (mark for item in request.session.items for mark in item.iter_markers("nemesis"))
+    faults = sorted({mark.args[0] for mark in marks if mark.args})
+    with start_cluster(**{"faults": faults, **rocketmq_options}) as cluster:
+        yield cluster
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """Judges the history after the test's own code: a violation is a failure of the test, not of a tear-down."""
-    result = yield
+    """Lets the faults of its marks strike during the test's own code, and judges the history after it: a violation is
+    a failure of the test, not of a tear-down.
+    """
     recorder = pyfuncitem.stash.get(_RECORDER, None)
-    for mark in filter(None, map(pyfuncitem.get_closest_marker, MARKS)):
+    with ExitStack() as strikes:
+        for mark in pyfuncitem.iter_markers("nemesis"):
+            cluster: Any = pyfuncitem.funcargs.get("rocketmq_cluster")
+            if cluster is None:
+                pytest.fail("the mark `nemesis` needs the fixture `rocketmq_cluster`", pytrace=False)
+            strikes.enter_context(cluster.repeated(*mark.args, **mark.kwargs, recorder=recorder))
+        result = yield
+    for mark in filter(None, map(pyfuncitem.get_closest_marker, _JUDGES)):
         if recorder is None:
             pytest.fail(f"the mark `{mark.name}` needs the fixture `history`, or one that uses it", pytrace=False)
         _judge(recorder, mark)

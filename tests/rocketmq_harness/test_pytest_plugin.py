@@ -159,3 +159,55 @@ def test_the_example_project(planted: str | None, numbers: dict[str, int], shown
         assert text in output
     kept = [name for name in histories(folder) if name.endswith(".jsonl")]
     assert len(kept) == numbers.get("failed", 0)
+
+
+CONFTEST = """
+from contextlib import contextmanager
+import pytest
+
+class Cluster:
+    log = []
+
+    @contextmanager
+    def repeated(self, name, recorder=None, **options):
+        self.log.append((name, options, recorder is not None))
+        yield
+        self.log.append("over")
+        if name == "nothing":
+            raise RuntimeError("it had no effect")
+
+@pytest.fixture(scope="session")
+def rocketmq_cluster():
+    yield Cluster()
+"""
+
+STRUCK = """
+import pytest
+
+@pytest.mark.nemesis("kill", target="broker", for_s=5)
+@pytest.mark.nemesis("cut")
+def test_struck(rocketmq_cluster, history):
+    assert rocketmq_cluster.log == [("cut", {}, True), ("kill", {"target": "broker", "for_s": 5}, True)]
+
+def test_not_struck(rocketmq_cluster):
+    assert rocketmq_cluster.log[2:] == ["over", "over"]
+
+@pytest.mark.nemesis("nothing")
+def test_no_effect(rocketmq_cluster):
+    pass
+
+@pytest.mark.nemesis("kill")
+def test_no_cluster():
+    pass
+"""
+
+
+def test_faults_strike_during_the_test_alone(tmp_path: Path) -> None:
+    """Protects the mark `nemesis`: each strikes in its own test, one without an effect fails it, and so does a mark
+    without a cluster.
+    """
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    output, numbers = suite(tmp_path, STRUCK)
+    assert numbers == {"passed": 2, "failed": 2}, output
+    assert "RuntimeError: it had no effect" in output
+    assert "the mark `nemesis` needs the fixture `rocketmq_cluster`" in output
