@@ -82,9 +82,11 @@ def _of_json(text: str) -> str:
         first = json.JSONDecoder().raw_decode(text, front.end() if front else 0)[0]
     except (ValueError, RecursionError):
         return "jsonl"
-    if is_operation(first):
-        given = first["Input"]
-        return "etcd" if isinstance(given, dict) and is_request(given) else "porcupine"
+    given = first.get("Input")
+    if "Call" in first and isinstance(given, dict) and is_request(given):
+        return "etcd"
+    if is_operation(first) or ("Input" in first and "Call" in first):
+        return "porcupine"
     if is_event(first):
         return "porcupine"
     return "records" if is_record(first) else "jsonl"

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from results.durable import replacing
 from results.errors import HistoryError
 from results.formats.foreign import READS, Assembler, BadEvent, ForeignHistory, ReadOptions
-from results.op import INFO, INVOKE, NEMESIS, Op
+from results.op import INFO, INVOKE, NEMESIS, OP_TYPES, Op
 
 _TOKEN: Final = re.compile(
     r"""(?:[\s,]++|;[^\n]*+)*+          # white space, commas, comments
@@ -149,9 +149,13 @@ def keyed_note(certain: bool) -> list[str]:
 
 
 def _from_vector(op: Any) -> Any:
-    """An event that is written as a vector of names and values, or of pairs, as a map; anything else unchanged."""
+    """An event that is written as a vector, as a map; anything else unchanged. There are three such forms: names and
+    values, pairs of them, and `[process type f value]`.
+    """
     if not isinstance(op, list):
         return op
+    if len(op) in (3, 4) and op[1] in OP_TYPES and isinstance(op[2], str) and isinstance(op[0], (int, str)):
+        return {"process": op[0], "type": op[1], "f": op[2], "value": op[3] if len(op) == 4 else None}
     flat = [part for pair in op for part in pair] if all(isinstance(p, list) and len(p) == 2 for p in op) else op
     names = flat[::2]
     if len(flat) % 2 or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):

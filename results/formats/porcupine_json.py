@@ -37,12 +37,28 @@ class Meaning(NamedTuple):
     outcome: OpType
 
 
+_FIELDS: Final = ("ClientId", "Input", "Call", "Output", "Return", "Kind", "Value", "Id")
+_SPELLED: Final = {name.lower(): name for name in _FIELDS} | {"client_id": "ClientId", "client": "ClientId"}
+
+
 def is_operation(data: Mapping[str, Any]) -> bool:
-    return "Input" in data and "Call" in data
+    """True for an operation of Porcupine, also in the names of another language (`client_id`, `input`)."""
+    own = {_SPELLED.get(name.lower()) for name in data}
+    return {"Input", "Call", "Return"} <= own and any(
+        isinstance(value, Mapping) for name, value in data.items() if name.lower() == "input"
+    )
 
 
 def is_event(data: Mapping[str, Any]) -> bool:
-    return {"Kind", "Value", "Id"} <= data.keys()
+    return {"Kind", "Value", "Id"} <= {_SPELLED.get(name.lower()) for name in data}
+
+
+def _spelled(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields by Porcupine's own names."""
+    found = {_SPELLED.get(name.lower(), name): value for name, value in data.items()}
+    if len(found) < len(data):
+        raise ValueError("two fields mean the same")
+    return found
 
 
 def read_porcupine(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHistory:
@@ -60,8 +76,10 @@ def read_porcupine(path: Path, file: IO[bytes], options: ReadOptions) -> Foreign
 
 
 def _operations(path: Path, objects: Objects, meanings: Meanings) -> Iterable[Record]:
-    for place, data in objects:
+    for place, written in objects:
+        data: Mapping[str, Any] = written
         try:
+            data = _spelled(written)
             _insist_on(data, {"ClientId", "Input", "Call", "Output", "Return"})
             start = moment(data.get("Call"), "Call")
             end = None if data.get("Return") is None else moment(data["Return"], "Return")
@@ -83,8 +101,10 @@ def _events(path: Path, objects: Objects, meanings: Meanings) -> Iterable[Record
     """The calls, each with its return, which has the same id. Their places are their times."""
     calls: dict[Any, _Call] = {}
     met: set[Any] = set()
-    for place, data in objects:
+    for place, written in objects:
+        data: Mapping[str, Any] = written
         try:
+            data = _spelled(written)
             _insist_on(data, {"ClientId", "Kind", "Value", "Id"})
             returns = _kind(data.get("Kind"))
             number = data.get("Id")

@@ -119,6 +119,8 @@ PORCUPINE: dict[str, tuple[list[dict[str, Any]], int]] = {
     "a register, stale": ([operation(0, 1, 5, WRITE_1, 0), operation(0, 6, 7, READ, 0)], 1),
     "etcd's, absent": ([operation(0, 1, 2, ETCD_READ, NOTHING), operation(0, 3, 4, ETCD_CAS, NOTHING)], 0),
     "etcd's, cas": ([operation(0, 1, 2, ETCD_READ, NOTHING), operation(0, 3, 4, ETCD_CAS, {**NOTHING, "Ok": True})], 1),
+    "names of Python": ([{"client_id": n, "input": i, "call": c, "output": o, "return": c + 1} for n, i, c, o in (
+        (0, {"op": "put", "key": "a", "value": "x"}, 1, None), (1, {"op": "get", "key": "a"}, 5, {"value": ""}))], 1),
     "events, good": ([event(0, False, PUT, 0), event(1, False, GET, 1), event(1, True, {"Value": ""}, 1),
                       event(0, True, {}, 0)], 0),
     "events, lost": ([event(0, False, PUT, 0), event(0, True, {}, 0), event(1, False, GET, 1),
@@ -250,6 +252,8 @@ CONSOLES: dict[str, tuple[str, int, str]] = {
     "vectors in place of maps": (
         "[[:process 0 :type :invoke :f :write :value 1]\n [:process 0 :type :ok :f :write :value 1]\n"
         " [[:process 1] [:type :invoke] [:f :read]] [[:process 1] [:type :ok] [:f :read] [:value 2]]]\n", 1, "read 2"),
+    "vectors of four": ("[0 :invoke :write 1]\n[0 :ok :write 1]\n[1 :invoke :read nil]\n[1 :ok :read 2]\n", 1, "read 2"),
+    "vectors of four, broken": ("[0 :invoke :write 1]\n[0 :done :write 1]\n", 2, "h.log:2: an operation is a map"),
     "reads of keys": ("0\t:invoke\t:write\t[1 5]\n0\t:ok\t:write\t[1 5]\n0\t:invoke\t:write\t[2 6]\n"
                       "0\t:ok\t:write\t[2 6]\n1\t:invoke\t:read\t[1 nil]\n1\t:ok\t:read\t[1 5]\n", 0, "taken for [key"),
     "values that are lists": ("0\t:invoke\t:write\t[1 5]\n0\t:ok\t:write\t[1 5]\n0\t:invoke\t:write\t[2 6]\n"
