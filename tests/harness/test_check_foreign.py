@@ -252,7 +252,7 @@ CONSOLES: dict[str, tuple[str, int, str]] = {
     "vectors in place of maps": (
         "[[:process 0 :type :invoke :f :write :value 1]\n [:process 0 :type :ok :f :write :value 1]\n"
         " [[:process 1] [:type :invoke] [:f :read]] [[:process 1] [:type :ok] [:f :read] [:value 2]]]\n", 1, "read 2"),
-    "vectors of four": ("[0 :invoke :write 1]\n[0 :ok :write 1]\n[1 :invoke :read nil]\n[1 :ok :read 2]\n", 1, "read 2"),
+    "vectors of 4": ("[0 :invoke :write 1]\n[0 :ok :write 1]\n[1 :invoke :read nil]\n[1 :ok :read 2]\n", 1, "read 2"),
     "vectors of four, broken": ("[0 :invoke :write 1]\n[0 :done :write 1]\n", 2, "h.log:2: an operation is a map"),
     "reads of keys": ("0\t:invoke\t:write\t[1 5]\n0\t:ok\t:write\t[1 5]\n0\t:invoke\t:write\t[2 6]\n"
                       "0\t:ok\t:write\t[2 6]\n1\t:invoke\t:read\t[1 nil]\n1\t:ok\t:read\t[1 5]\n", 0, "taken for [key"),
