@@ -57,9 +57,10 @@ class _Queue:
             self.end = max(self.end, offset + message)
 
 
-def with_final_reads(history: History, *, any_poll: bool) -> tuple[History, list[str]]:
+def with_final_reads(history: History, *, any_poll: bool, lost_sight: bool = False) -> tuple[History, list[str]]:
     """The history with a `replica-read` at its end for each queue whose polls are a final read, and a note on that; the
-    same history without such queues, or if a replica was read. any_poll: all polls of a queue count together, too.
+    same history without such queues, or if a replica was read. any_poll: all polls of a queue count together, too;
+    lost_sight: unless one of unknown outcome may have shown an acknowledged message that no other did.
     """
     clients = history.clients
     if any(op.f == "replica-read" for op in clients) or not any(op.f == "poll" for op in clients):
@@ -74,7 +75,9 @@ def with_final_reads(history: History, *, any_poll: bool) -> tuple[History, list
             continue
         last = max(call.completion.index for call in queue.acked if call.completion is not None)
         final = next((chain for chain in reversed(chains.get(name, ())) if chain.began > last), None)
-        if final is None and any_poll and queue.shown:
+        seen = {identity for _, identity in queue.shown}
+        unseen = any(call.invoke.value not in seen for call in queue.acked)
+        if final is None and any_poll and queue.shown and not (lost_sight and unseen):
             messages = sorted(queue.shown, key=lambda message: (message[0], str(message[1])))
             final = _Chain(0, messages[-1][0] + 1, messages)
             together += 1

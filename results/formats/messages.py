@@ -42,10 +42,9 @@ def in_our_form(history: History, offsets: Literal["dense", "sparse"] | None) ->
     micro = has_micro_ops(history)
     notes: list[str] = []
     names: Mapping[int, str] = {}
-    sight = False
+    lost_sight = False
     if micro:
         history, names, lost_sight, notes = split(history)
-        sight = not lost_sight
         notes = ["micro-operations are split: a send or poll of a queue each, and not judged as a transaction", *notes]
     found = history if micro else _numbered(history)
     if found is not history:
@@ -54,7 +53,7 @@ def in_our_form(history: History, offsets: Literal["dense", "sparse"] | None) ->
     if offsets == "sparse" or (offsets is None and micro):
         history = _dense(history)
         notes = [*notes, "offsets are sparse: those below are places among the known messages of their queue"]
-    after, more = with_final_reads(history, any_poll=micro and sight)
+    after, more = with_final_reads(history, any_poll=micro, lost_sight=lost_sight)
     notes += more
     return Messages(after, names, notes, micro or after is not history)
 

@@ -343,6 +343,13 @@ MICRO: dict[str, tuple[str, int, str]] = {
                                   "as in jepsen.tests.kafka"),
     "perhaps polled": (micro(SEND_10, (2, "info", "poll", "[[:poll]]", "[[:poll]]"), SEND_11,
                              (1, "ok", "poll", "[[:poll]]", "[[:poll {1 [[2 11]]}]]")), 2, ""),
+    "all polled, whatever else was": (
+        micro(SEND_10, (2, "info", "poll", "[[:poll]]", "[[:poll]]"),
+              (1, "ok", "poll", "[[:poll]]", "[[:poll {1 [[0 10]]}]]")), 0, ""),
+    "a consumer that subscribed": (
+        micro((0, "ok", "subscribe", "[1]", "[1]"), SEND_10, SEND_11,
+              (0, "ok", "poll", "[[:poll]]", "[[:poll {1 [[2 11]]}]]"),
+              (0, "ok", "poll", "[[:poll]]", "[[:poll {1 [[0 10]]}]]")), 0, "its positions are not judged"),
     "not polled so far": (micro(SEND_10, SEND_11, ASSIGN, (1, "ok", "poll", "[[:poll]]", "[[:poll {1 [[0 10]]}]]")), 2,
                           "the rest of the queue could not be read to the end"),
     "two values at one offset": (micro(SEND_10, (0, "ok", "send", "[[:send 1 11]]", "[[:send 1 [0 11]]]"), ASSIGN,
