@@ -74,6 +74,7 @@ def first_verdict(path: Path, cache: Path, *more: str) -> tuple[list[str], str]:
     return done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stale", [False, True], ids=["good", "stale"])
 @pytest.mark.parametrize("more", [[], ["without numba"]], ids=["cold cache", "no numba"])
 def test_the_first_verdict_of_a_thousand_ops_loads_no_compiler(

@@ -83,6 +83,7 @@ class TestClass:
 """
 
 
+@pytest.mark.slow
 def test_a_history_is_judged_with_its_test(tmp_path: Path) -> None:
     """Protects: a good history passes and leaves no file; a violation fails its own test, in a few lines, and leaves
     history and picture; a test that failed by itself names its history.
@@ -140,6 +141,7 @@ def test_the_marks_are_explained(tmp_path: Path) -> None:
         assert line.startswith(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "numbers", "shown"),
     [
@@ -159,6 +161,15 @@ def test_the_example_project(planted: str | None, numbers: dict[str, int], shown
         assert text in output
     kept = [name for name in histories(folder) if name.endswith(".jsonl")]
     assert len(kept) == numbers.get("failed", 0)
+
+
+@pytest.mark.cluster
+def test_the_example_project_on_a_cluster(tmp_path: Path) -> None:
+    """Protects `rocketmq_cluster` on real servers: addresses that answer, and brokers that are killed and come back."""
+    folder = tmp_path / "project"
+    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    output, found = suite(folder, "", "-m", "cluster")
+    assert found == {"passed": 1}, output
 
 
 CONFTEST = """
