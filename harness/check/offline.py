@@ -24,7 +24,8 @@ from harness.plan.plan import PlanError
 from infra.options import suggest
 from results.durable import created
 from results.errors import cannot_write
-from results.reading import exists
+from results.formats.detect import has_events
+from results.reading import exists, opened
 from results.verdict import FailOn, Verdict, worst
 
 HISTORY = re.compile(r"\.(jsonl|json|edn|log|txt|parquet)(\.gz)?$")
@@ -32,6 +33,7 @@ _MODEL_WIDTH = len("cas-register")
 _MOST_SHOWN = 24
 """Ops of an order that the terminal shows."""
 
+_HEAD = 65_536
 _IMPLIED = " (implied)"
 _LIST = "the list of verdicts"
 _DEFAULTS = CheckOptions()
@@ -121,7 +123,18 @@ def _walk(folder: Path) -> Iterator[Path]:
             folders.clear()
             yield Path(here)
             continue
-        yield from (Path(here, name) for name in files if HISTORY.search(name))
+        yield from (Path(here, name) for name in files if HISTORY.search(name) and _may_be_history(Path(here, name)))
+
+
+def _may_be_history(path: Path) -> bool:
+    """False for a file of JSON that has no events. Other names say what a file is."""
+    if path.suffix != ".json":
+        return True
+    try:
+        with opened(path) as file:
+            return has_events(file.read(_HEAD))
+    except OSError:
+        return True  # (Its line says why it cannot be read.)
 
 
 def _all_examined(tasks: Sequence[Task], check_options: CheckOptions, jobs: int) -> Iterator[CheckReport]:

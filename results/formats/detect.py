@@ -74,14 +74,25 @@ def _by_first_line(text: str) -> str | None:
     return "jepsen-txt" if _HISTORY_TXT.match(text) else None
 
 
-def _of_json(text: str) -> str:
-    """The format by the fields of the first object."""
-    first: Mapping[str, Any] = {}
+def has_events(head: bytes) -> bool:
+    """True for JSON whose first object is an event or an operation: most files of JSON are something else."""
+    text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
+    first = _first_object(text)
+    return {"type", "f"} <= first.keys() or _of_json(text) != "jsonl"
+
+
+def _first_object(text: str) -> Mapping[str, Any]:
     front = _JSON.match(text)
     try:
-        first = json.JSONDecoder().raw_decode(text, front.end() if front else 0)[0]
+        found = json.JSONDecoder().raw_decode(text, front.end())[0] if front else {}
     except (ValueError, RecursionError):
-        return "jsonl"
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _of_json(text: str) -> str:
+    """The format by the fields of the first object."""
+    first = _first_object(text)
     given = first.get("Input")
     if "Call" in first and isinstance(given, dict) and is_request(given):
         return "etcd"

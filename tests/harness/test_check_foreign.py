@@ -467,3 +467,14 @@ def test_the_last_polls_are_final_reads_if_they_show_the_whole_queue(
     (tmp_path / "mq.jsonl").write_text(text)
     got, out, _ = harness(capsys, "check", tmp_path / "mq.jsonl", "--workload", "log")
     assert got == code, out
+
+
+def test_a_folder_has_histories_in_json_beside_other_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list of results, or settings, is no history that cannot be read."""
+    (tmp_path / "a.json").write_text(lines(WRITE))
+    (tmp_path / "b.json").write_text(json.dumps([{"process": 0, "type": "invoke", "f": "write", "value": 1}], indent=1))
+    (tmp_path / "results.json").write_text('{"valid": true, "ops": [1, 2]}')
+    (tmp_path / "list.json").write_text("[1, 2]")
+    (tmp_path / "torn.json").write_text('{"process": 0')
+    _, out, _ = harness(capsys, "check", tmp_path)
+    assert [line.split()[0] for line in out if not line.startswith(" ")] == ["a.json", "b.json", "2"]
