@@ -17,6 +17,7 @@ SMALLEST = {
     "linearizability": ["--keys", "5", "--longest", "200"],
     "log_checker": ["--ops", "4000"],
     "batch": ["--histories", "40", "--rounds", "1"],
+    "first_verdict": ["40"],
     "recording": ["400"],
     "checker": ["--rounds", "1", "--limit-s", "0.1", "--only", "swaps"],
 }
