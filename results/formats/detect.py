@@ -56,8 +56,10 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
     if _EDN.match(text):
         return "edn", 0
     if _TABLE.match(lines[0]):
-        right = 'JSON lines with one event a line are right: {"process", "type", "f", "value", "time"}'
-        raise HistoryError(path, 1, f"a table (CSV), which is not read; {right}")
+        if is_record(dict.fromkeys(name.strip() for name in lines[0].split(","))):
+            return "records", 0
+        right = "the first line needs client, op, start and end, and perhaps key and value"
+        raise HistoryError(path, 1, f"a table (CSV) without the names of operations; {right}")
     raise HistoryError(path, 1, f"of no known format ({lines[0][:80]!r}); there are {', '.join(FORMATS)}")
 
 

@@ -4,9 +4,10 @@
     {"client":0,"op":"write","key":"x","value":1,"start":10,"end":20}
     {"client":1,"op":"read","key":"x","output":1,"start":12,"end":25,"type":"ok"}
 
-The times order the events. At equal times calls come first, so that two such operations overlap. An operation without
-an end, or with an error, is of unknown outcome. If two operations of one client overlap, its later one gets a process
-of its own, which is right where only the order in time counts; locks, and positions of consumers, need the client.
+A table (CSV) with these names in its first line is read, too. The times order the events. At equal times calls come
+first, so that two such operations overlap. An operation without an end, or with an error, is of unknown outcome. If two
+operations of one client overlap, its later one gets a process of its own, which is right where only the order in time
+counts; locks, and positions of consumers, need the client.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from results.errors import with_article
+from results.formats.csv_rows import Rows
 from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
 from results.formats.json_objects import Objects, Place
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
@@ -139,7 +141,10 @@ class Notes:
 
 def read_records(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHistory:
     """The history in a file. Raises HistoryError with the line."""
-    notes, records, objects = Notes(), [], Objects(path, file)
+    front = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    file.seek(0)
+    objects = Objects(path, file) if front in (b"{", b"[") else Rows(path, file)
+    notes, records = Notes(), []
     for place, data in objects:
         try:
             records.append(_record(place, data, notes))

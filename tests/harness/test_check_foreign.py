@@ -478,3 +478,22 @@ def test_a_folder_has_histories_in_json_beside_other_json(tmp_path: Path, capsys
     (tmp_path / "torn.json").write_text('{"process": 0')
     _, out, _ = harness(capsys, "check", tmp_path)
     assert [line.split()[0] for line in out if not line.startswith(" ")] == ["a.json", "b.json", "2"]
+
+
+TABLES: dict[str, tuple[str, int, str]] = {
+    "good": ("client,op,key,value,start,end\n0,write,x,1,10,20\n1,read,x,1,21,30\n2,read,y,null,21,30\n", 0, ""),
+    "stale": ("client,op,value,start,end\n0,write,1,10,20\n1,read,null,21,30\n", 1, "read absent"),
+    "of unknown outcome": ("client,op,value,start,end\nc1,write,a b,10,\nc2,read,a b,21,30\n", 0, ""),
+    "an empty read": ("client,op,value,start,end\n1,read,,21,30\n", 2, "h.csv:2: a read needs its output"),
+    "a short row": ("client,op,value,start,end\n0,write,1,10\n", 2, "h.csv:2: not a table of operations: 4 cells"),
+    "a quote that never ends": ('client,op,value,start,end\n0,write,"1,10,20\n', 2, "h.csv:2: not a table of operat"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_a_table_has_a_record_in_each_row(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, code, said = TABLES[what]
+    (tmp_path / "h.csv").write_text(text)
+    got, out, err = harness(capsys, "check", tmp_path / "h.csv")
+    assert (got, err) == (code, ""), out
+    assert said in "\n".join(out)

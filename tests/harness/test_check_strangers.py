@@ -312,7 +312,7 @@ SAID: dict[str, tuple[str, str]] = {
     "a record of a write of nothing": ('{"process":0,"f":"write","start":1,"end":2}', "a write needs its value"),
     "no type": ('{"process":0,"f":"write","kind":"ok"}', "needs the field 'type'; this one has 'process', 'f', 'kind'"),
     "Porcupine's operations": ('{"ClientId":0,"Input":1,"Call":1,"Output":1,"Return":5}', "Input is 1, not an object"),
-    "a table": ("client,op,value,start,end\n0,write,1,1,2", "a table (CSV), which is not read"),
+    "a table": ("client,op,value,when\n0,write,1,1", "a table (CSV) without the names of operations; the first line"),
     "history.txt": ("0\t:invoke\t:write\t[1", "h.txt:1: the value cannot be read: '[' is never closed"),
     "OpenChaos": ("0\tenqueue\tREQUEST\t1\tnow", "h.txt:1: the time is 'now', not milliseconds"),
     "results.edn": ("{:valid? true, :count 3}", "what Jepsen's checkers found (:valid?), and no history"),

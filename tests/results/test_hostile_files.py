@@ -81,6 +81,7 @@ MAKERS: dict[str, Callable[[Path], bytes]] = {
     "porcupine-etcd": lambda folder: ETCD.encode(),
     "porcupine-kv": lambda folder: KV.encode(),
     "records": lambda folder: RECORDS.encode(),
+    "a table": lambda folder: b'client,op,value,start,end\n0,write,"1",10,20\nb,read,1,12,\n',
     "porcupine": lambda folder: PORCUPINE.encode(),
     "porcupine events": lambda folder: EVENTS.encode(),
     "etcd": lambda folder: ETCD_JSON.encode(),
