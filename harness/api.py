@@ -209,6 +209,11 @@ class Workload(ABC):
         """
         return None
 
+    @property
+    def client_nodes(self) -> int:
+        """The number of nodes that it needs for programs of applications, besides those of the servers."""
+        return 0
+
     def server_settings(self) -> Mapping[str, str]:
         """Settings the workload's options imply (e.g. snapshot mode); `--set` has the last word."""
         return {}

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client of the workload `consume`: sends by our own client, and the ops of the members of the group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.api import Completion
+from infra.machines.api import InfraError
+from results.op import Op
+from workloads.consume.crew import Crew
+from workloads.queue import QueueOps
+
+TAKE_S: Final = 0.1
+"""The time for which a take waits for a first event."""
+
+
+class ConsumeOps(QueueOps):
+    """One process: a member or a producer; at the end, a reader."""
+
+    crew: Crew
+
+    def furnish(self, crew: Crew) -> None:
+        """Sets the processes of the members, which other clients do not have."""
+        self.crew = crew
+        crew.use()
+
+    async def close(self) -> None:
+        await self.crew.leave()
+        await super().close()
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "send":
+                return await self.send(op, op.extra["properties"])
+            case "join" | "take" | "crash" | "leave":
+                return await self._as_member(op)
+        return await super().invoke(op)
+
+    async def _as_member(self, op: Op) -> Completion:
+        member = op.extra["member"]
+        extra = {"group": op.extra["group"], "member": member}
+        try:
+            match op.f:
+                case "join":
+                    return Completion("ok", self.crew.join(member), extra=extra)
+                case "take":
+                    events = await self.crew.take(member, TAKE_S)
+                    ended = any(event[0] == "ended" for event in events)
+                    return Completion("ok", events, extra={**extra, "ended": True} if ended else extra)
+            return Completion("ok", await self.crew.end(member, orderly=op.f == "leave"), extra=extra)
+        except InfraError as problem:
+            return Completion("info", None, str(problem), extra)
