@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from checkers.messages.consuming import Delivered, Ordered
+from checkers.base.api import Checker
+from checkers.messages.consuming import Broadcast, Delivered, Ordered, Retried
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
-from tests.sim.consumers import Bug, Group
+from tests.sim.consumers import AGAIN, Bug, Group
+from tests.stories import S, TimedStory
 
 GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly": True},
         "orderly, filtered": {"orderly": True, "filtered": True}}  # fmt: skip
@@ -17,7 +19,10 @@ GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly
 
 def judged(group: Group, run: RunRecord) -> list[CheckResult]:
     wanted = group.tags
-    return [Delivered(wanted).check(run), *([Ordered(wanted).check(run)] if group.orderly else [])]
+    judges: list[Checker] = [Delivered(wanted), *([Ordered(wanted, AGAIN)] if group.orderly else [])]
+    if group.failing:
+        judges.append(Retried(AGAIN, delays=not group.orderly))
+    return [judge.check(run) for judge in judges]
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -38,6 +43,10 @@ FINDS = {
     Bug.LEAK: ("filtered-delivered", {"filtered": True}),
     Bug.LOST_RETRY: ("retry-lost", {}),
     Bug.AGAIN: ("redelivered-to-holder", {}),
+    Bug.HASTY: ("retried-early", {}),
+    Bug.UNBURIED: ("not-dead-lettered", {}),
+    Bug.TWICE: ("dead-lettered-twice", {}),
+    Bug.OFTEN: ("retried-too-often", {}),
     Bug.EARLY: ("out-of-order", {"orderly": True}),
     Bug.SHARED: ("two-owners", {"orderly": True}),
 }
@@ -64,3 +73,31 @@ def test_a_busy_group_is_not_judged() -> None:
     result = Delivered().check(Group(3, end_s=15.0).run())
     assert result.verdict == Verdict.UNKNOWN
     assert "still busy" in result.reason
+
+
+def broadcast(missing: int = 0) -> CheckResult:
+    """Two members that got ten messages each, the second one without the last ones; and a third that came and left."""
+    story = TimedStory()
+    for n in range(10):
+        story.call(1 + n / 10, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
+    for member, count in (("m0", 10), ("m1", 10 - missing), ("m2", 3)):
+        about = {"group": "g", "member": member}
+        story.call(0.1, "join", None, None, f"{member}-1", **about)
+        events = [["queues", int(2.9 * S), 1, ["t:a:0"]]]
+        events += [["delivered", S, 1, n + 1, "t:a:0", n, n + 1, 0, "a"] for n in range(count)]
+        events += [["done", S // 2, 1, n + 1, True] for n in range(count)]
+        story.call(3, "take", None, None, events, **about)
+        if member == "m2":
+            story.call(4, "crash", None, None, [], **about)
+        else:
+            story.call(20, "take", None, None, [], **about)
+    about = {"min": 0, "max": 10, "next": 10, "done": True, "phase": "final", "node": "n1"}
+    story.call(21, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(10)], **about)
+    return Broadcast().check(story.run())
+
+
+def test_every_member_of_a_broadcast_group_gets_everything() -> None:
+    """A member that was there at the end and lacks a message is a violation; one that left before is none."""
+    assert broadcast().verdict == Verdict.VALID
+    result = broadcast(missing=2)
+    assert [(a.name, a.cases) for a in result.anomalies] == [("missed-by-member", 2)]

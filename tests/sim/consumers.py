@@ -22,6 +22,8 @@ _COMMIT: Final = 5.0
 _REBALANCE: Final = 0.4
 _RETRY: Final = 10.0
 _ORDERLY_AGAIN: Final = 1.0
+AGAIN: Final = 1
+"""The number of further attempts."""
 LOAD_S: Final = 20.0
 END_S: Final = 60.0
 
@@ -34,6 +36,10 @@ class Bug(Enum):
     LEAK = "now and then a message that the filter does not match is delivered"
     LOST_RETRY = "a message that failed does not come again"
     AGAIN = "now and then a message comes again to the owner that has finished it"
+    HASTY = "a message that failed comes again too soon"
+    UNBURIED = "a message that failed for the last time is no dead letter"
+    TWICE = "a message becomes a dead letter twice"
+    OFTEN = "a message that failed for the last time comes again"
     EARLY = "now and then a message comes before the one before it is finished"
     SHARED = "a former owner goes on for a while beside the new one"
 
@@ -62,6 +68,8 @@ class _Member:
     due: dict[str, float] = field(default_factory=dict)
     told: list[tuple[float, list[Any]]] = field(default_factory=list)
     commits: float = 0.0
+    tries: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(queue, offset) -> the number of the next attempt of an orderly member."""
     late: dict[str, float] = field(default_factory=dict)
     """Queues that it gives up at a time, although another one has them already."""
 
@@ -87,8 +95,10 @@ class Group:
         self.logs: dict[str, list[int]] = {key: [] for key in QUEUES}
         self.committed = dict.fromkeys(QUEUES, 0)
         self.properties: dict[int, dict[str, str]] = {}
-        self.retries: list[tuple[float, int]] = []
+        self.retries: list[tuple[float, int, int]] = []
+        """(time, id, attempt)."""
         self.retried = 0
+        self.dead: list[int] = []
         self.members = [_Member(f"m{i}", back=i * 0.3) for i in range(3)]
         self.rebalance = 0.0
         self.ids = 0
@@ -114,6 +124,8 @@ class Group:
             for key in member.at:
                 self._commit(member, key)
             self._tell("leave", member, now)
+        shown = [[offset, each] for offset, each in enumerate(self.dead)]
+        self.story.call(now + 1, "dead-letters", f"%DLQ%{GROUP}:a:0", 0, shown, done=True)
         for key, log in self.logs.items():
             self.story.call(now + 1, "committed", key, None, self.committed[key], group=GROUP)
             for node in ("n1", "n2"):
@@ -128,7 +140,7 @@ class Group:
             key = self.dice.choice(QUEUES)
             properties = {"TAGS": self.dice.choice("abc")}
             if self.dice.random() < self.failing:
-                properties["fails"] = "1"
+                properties["fails"] = self.dice.choice("112")
             self.properties[self.ids] = properties
             self.logs[key].append(self.ids)
             got = [len(self.logs[key]) - 1, self.ids]
@@ -145,7 +157,7 @@ class Group:
         elif member.alive and now < LOAD_S and self.dice.random() < _STEP / 12:
             member.told = [each for each in member.told if each[0] <= now]
             self._tell("crash", member, now)
-            self.retries += [(now + 1, work.id) for work in member.open if work.key.startswith("%")]
+            self.retries += [(now + 1, work.id, work.attempt) for work in member.open if work.key.startswith("%")]
             member.alive, member.back = False, now + 2
             self.rebalance = now + _REBALANCE
 
@@ -205,11 +217,11 @@ class Group:
             for _ in range(1 if self.orderly else 2):
                 self._pull(member, key, now)
         if member is next(each for each in self.members if each.alive):
-            for due, identity in list(self.retries):
+            for due, identity, attempt in list(self.retries):
                 if now >= due:
-                    self.retries.remove((due, identity))
+                    self.retries.remove((due, identity, attempt))
                     self.retried += 1
-                    self._begin(member, "%RETRY%members-sim:a:0", self.retried, identity, 1, now)
+                    self._begin(member, "%RETRY%members-sim:a:0", self.retried, identity, attempt, now)
         if now >= member.commits:
             member.commits = now + _COMMIT
             for key in member.at:
@@ -230,7 +242,7 @@ class Group:
             if self.bug is not Bug.LEAK or self.dice.random() > 0.02:
                 return
             self.planted += 1
-        self._begin(member, key, at, identity, 0, now)
+        self._begin(member, key, at, identity, member.tries.pop((key, at), 0), now)
         if self.bug is Bug.AGAIN and self.dice.random() < 0.02 and not self.orderly:
             last = member.open[-1]
             if last.ok:
@@ -249,15 +261,25 @@ class Group:
 
     def _finish(self, member: _Member, work: _Work, now: float) -> bool:
         member.told.append((now, ["done", work.n, work.ok]))
-        if not work.ok and self.orderly and work.key in member.at:
-            member.due[work.key] = now + _ORDERLY_AGAIN
-            member.at[work.key] = work.offset
-            self.properties[work.id] = {**self.properties[work.id], "fails": "0"}
-        elif not work.ok:
-            if self.bug is Bug.LOST_RETRY and now < LOAD_S - 5:
+        if work.ok:
+            return True
+        if work.attempt >= AGAIN and self.bug is not Bug.OFTEN:
+            if self.bug is Bug.UNBURIED:
                 self.planted += 1
-            else:
-                self.retries.append((now + _RETRY, work.id))
+                return True
+            self.dead += [work.id] * (2 if self.bug is Bug.TWICE else 1)
+            self.planted += self.bug is Bug.TWICE
+        elif self.orderly:
+            if work.key in member.at:
+                member.due[work.key] = now + _ORDERLY_AGAIN
+                member.at[work.key] = work.offset
+                member.tries[work.key, work.offset] = work.attempt + 1
+        elif self.bug is Bug.LOST_RETRY and now < LOAD_S - 5:
+            self.planted += 1
+        else:
+            self.planted += self.bug is Bug.HASTY or work.attempt >= AGAIN
+            delay = 3 if self.bug is Bug.HASTY else _RETRY
+            self.retries.append((now + delay, work.id, work.attempt + 1))
         return True
 
     def _tell(self, f: str, member: _Member, now: float) -> None:

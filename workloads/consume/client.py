@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from harness.api import Completion
 from infra.machines.api import InfraError
 from results.op import Op
 from workloads.consume.crew import Crew
+from workloads.places import queue_of
 from workloads.queue import QueueOps
+
+NO_TOPIC: Final = 17
+"""The code of an answer: TOPIC_NOT_EXIST."""
 
 TAKE_S: Final = 0.1
 """The time for which a take waits for a first event."""
@@ -35,7 +40,21 @@ class ConsumeOps(QueueOps):
                 return await self.send(op, op.extra["properties"])
             case "join" | "take" | "crash" | "leave":
                 return await self._as_member(op)
+            case "dead-letters":
+                return await self._dead_letters(op)
         return await super().invoke(op)
+
+    async def _dead_letters(self, op: Op) -> Completion:
+        """Reads the dead letters of the group at a master, from an offset on. A broker has no topic for them until the
+        first one: then there are none.
+        """
+        node = await self.master(queue_of(op.key).group)
+        if node is None:
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
+        read = await self.replica_read(replace(op, extra={**op.extra, "node": node}))
+        if read.type == "fail" and read.extra.get("code") == NO_TOPIC:
+            return Completion("ok", [], extra={"node": node, "done": True})
+        return read
 
     async def _as_member(self, op: Op) -> Completion:
         member = op.extra["member"]

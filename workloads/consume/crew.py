@@ -140,8 +140,7 @@ class Crew:
             seat.starting.cancel()
         try:
             if orderly:
-                await application.tell({"do": "stop", "name": CONSUMER})
-                await application.expect("stopped", _STOP_S, name=CONSUMER)
+                await application.ask({"do": "stop", "name": CONSUMER}, "stopped", _STOP_S)
         finally:
             try:
                 await application.kill()

@@ -25,13 +25,21 @@ from workloads.consume.crew import Crew
 from workloads.consume.members import Members
 from workloads.consume.work import WANTED, Work
 from workloads.messages import MessageWorkload
+from workloads.places import Queue
 
 if TYPE_CHECKING:
     from checkers.base.api import Checker
 
 QUIET_S: Final = 12.0
-"""The time without a delivery after which the group counts as done. A client learns of a new route within `_ROUTE_MS`,
-and of a new member at once; a message that failed comes back after 10 s (delay level 3)."""
+"""The time without a delivery after which the group counts as done; the longest delay of a failed message is added.
+A client learns of a new route within `_ROUTE_MS`, and of a new member at once.
+"""
+
+ORDERLY_S: Final = 1.0
+"""The pause of an orderly consumer before it tries a message again (`suspendCurrentQueueTimeMillis`)."""
+
+DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""The delays of a message that failed, by attempt (the broker's `messageDelayLevel` from 3 on)."""
 
 DRAIN_S: Final = 90.0
 """The longest time for that."""
@@ -45,13 +53,18 @@ class ConsumeOptions:
     """The options of the workload."""
 
     members: int = option(3, "Members of the group, each in a process of its own.", low=1, high=4)
-    listener: Literal["concurrently", "orderly"] = option("concurrently", "How members consume.")
+    listener: Literal["concurrently", "orderly", "broadcast"] = option(
+        "concurrently", "How members consume. With broadcast, each one gets everything."
+    )
     filter: Literal["none", "tag", "sql"] = option(
         "none",
         "What the group subscribes to: everything, or messages with the tags a and b, named as tags or by SQL92.",
     )
     failing: float = option(0.0, "Of so many messages (%) the first attempts fail.", low=0, high=50)
     fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
+    max_attempts_again: int = option(
+        1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
+    )
     slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
     member_goes_every: Seconds = option(
         Seconds(20), "How often each member crashes or leaves, on average; it is back after 2 s. 0: never."
@@ -77,7 +90,15 @@ class ConsumeWorkload(MessageWorkload):
                 f"{self.options.members} members and two producers"
             )
         self.group = ""
+        again = self.options.max_attempts_again
+        if self.options.failing and self.options.listener == "broadcast":
+            raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
         self.work = Work(self.options.failing, self.options.fails, self.options.slow)
+        tries = min(self.options.fails, again) if self.options.failing else 0
+        waits = sum(DELAYS_S[:tries]) if self.options.listener == "concurrently" else tries * ORDERLY_S
+        longest = max(DELAYS_S[:tries], default=0) if self.options.listener == "concurrently" else 0
+        self.quiet_s = QUIET_S + longest
+        self.drain_s = DRAIN_S + waits
         self._crew: Crew | None = None
 
     @property
@@ -96,9 +117,11 @@ class ConsumeWorkload(MessageWorkload):
             "topics": [self.places.topic],
             "nameservers": nameservers,
             "orderly": self.options.listener == "orderly",
+            "broadcast": self.options.listener == "broadcast",
             "set": {
                 "pollNameServerInterval": _ROUTE_MS,
                 "persistConsumerOffsetInterval": _COMMIT_MS,
+                "maxReconsumeTimes": self.options.max_attempts_again,
                 "consumeThreadMin": 4,
                 "consumeThreadMax": 4,
             },
@@ -130,23 +153,31 @@ class ConsumeWorkload(MessageWorkload):
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """The members continue until nothing comes any more, and leave; then every replica is read through."""
         count = self.options.members
-        rest = gen.time_limit(DRAIN_S, Members(self.group, 0, 0, quiet_s=QUIET_S))
+        rest = gen.time_limit(self.drain_s, Members(self.group, 0, 0, quiet_s=self.quiet_s))
         leave = Members(self.group, 0, 0, ends=True)
-        committed = [Invocation("committed", key, None, {"group": self.group}) for key in self.places.keys]
+        of_group = {"group": self.group}
+        last = [Invocation("committed", key, None, of_group) for key in self.places.keys]
+        dead = [Queue(f"%DLQ%{self.group}", group, 0).key for group in self.places.groups]
+        last += [Invocation("dead-letters", key, 0, of_group) for key in dead] if self.options.failing else []
         return self.final_phases(
             gen.clients(gen.reserve(count, rest)),
             gen.clients(gen.reserve(count, leave)),
-            gen.clients(gen.any_(*committed)),
+            gen.clients(gen.any_(*last)),
             self.read_replicas(),
         )
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.messages.consuming import Delivered, Ordered
-        from checkers.messages.log import LogAnomalies
+        from checkers.messages.consuming import Broadcast, Delivered, Ordered, Retried
+        from checkers.messages.log import LogAnomalies, Replicas
 
-        orderly = self.options.listener == "orderly"
+        listener = self.options.listener
         wanted = frozenset(WANTED) if self.options.filter != "none" else None
-        return [LogAnomalies(), Delivered(wanted), *([Ordered(wanted)] if orderly else [])]
+        of_group: list[Checker] = [Broadcast(wanted)] if listener == "broadcast" else [Delivered(wanted)]
+        if listener == "orderly":
+            of_group.append(Ordered(wanted, self.options.max_attempts_again))
+        if self.options.failing:
+            of_group.append(Retried(self.options.max_attempts_again, delays=listener == "concurrently"))
+        return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 
     @property
     def needed(self) -> Sequence[str]:

@@ -17,7 +17,7 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
 from checkers.messages.consuming.stored import Stored, stored
-from checkers.messages.consuming.takes import Delivery, Takes, properties_of, subscribed, takes
+from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
@@ -132,6 +132,7 @@ class _Judged:
         self.waiting = [self._missed(*each) for each in missed if each[1] >= committed.get(each[0], -1)]
         if told.quiet < QUIET_S * SECOND:
             self.waiting = []
+        self.dead = dead_letters(run.history) or {}
         self.open = 0
         self.unfinished = list(self._unfinished())
         self.unwanted = [
@@ -150,8 +151,11 @@ class _Judged:
                     f"message {identity}{by}, is at offset {offset} of {key}", key)  # fmt: skip
 
     def _unfinished(self) -> Iterator[Case]:
-        """Yields the messages that were failed and never finished, although there was time for another attempt."""
-        ids = {identity for of in self.owed.values() for identity in of.values()}
+        """Yields the messages that were failed, never finished, and are no dead letters, although there was time for
+        another attempt.
+        """
+        dead = self.dead
+        ids = {identity for of in self.owed.values() for identity in of.values() if identity not in dead}
         for identity, deliveries in self.by_id.items():
             last = deliveries[-1]
             if identity not in ids or last.end is None or any(each.done for each in deliveries):

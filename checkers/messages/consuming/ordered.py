@@ -26,12 +26,16 @@ _LEASE_S: Final = 60.0
 
 
 class Ordered:
-    """`out-of-order`, `two-owners`. wanted: the tags that the group subscribes to; None: everything."""
+    """`out-of-order`, `two-owners`.
+
+    wanted  the tags that the group subscribes to; None: everything. again: the number of further attempts of a message
+            that failed, after which the queue goes on without it; None: no end.
+    """
 
     name = "ordered"
 
-    def __init__(self, wanted: frozenset[str] | None = None) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: frozenset[str] | None = None, again: int | None = None) -> None:
+        self.wanted, self.again = wanted, again
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -45,7 +49,7 @@ class Ordered:
         early: list[Case] = []
         for key, of in stored(run).queues.items():
             owed = {offset: id for offset, id in of.items() if subscribed(tags.get(id), self.wanted)}
-            early += _early(key, owed, queues.get(key, []))
+            early += self._early(key, owed, queues.get(key, []))
         shared = [case for key, deliveries in queues.items() for case in _shared(key, deliveries)]
         permit = permission(run, "locked-by-two")
         legal = [case for case in shared if permit is not None and _lock_lost(scene, case)]
@@ -62,11 +66,20 @@ class Ordered:
         unknown = None if count else "no message was delivered to any member"
         return conclude(self.name, run, found, stats, f"{many(count, 'delivery')} in order", unknown)
 
+    def _finished(self, delivery: Delivery) -> bool:
+        """True if the queue goes on behind a message after this delivery."""
+        return bool(delivery.done) or (
+            delivery.done is False and self.again is not None and delivery.attempt >= self.again
+        )
 
-def _early(key: str, owed: Mapping[int, Any], deliveries: list[Delivery]) -> Iterator[Case]:
-    """Yields deliveries of a message before all earlier ones of its queue were finished."""
+    def _early(self, key: str, owed: Mapping[int, Any], deliveries: list[Delivery]) -> Iterator[Case]:
+        """Yields deliveries of a message before all earlier ones of its queue were finished."""
+        return _early(key, owed, deliveries, [d for d in deliveries if self._finished(d)])
+
+
+def _early(key: str, owed: Mapping[int, Any], deliveries: list[Delivery], finished: list[Delivery]) -> Iterator[Case]:
     order = sorted(owed)
-    steps = [(d.start, 1, d) for d in deliveries] + [(d.end, 0, d) for d in deliveries if d.done and d.end is not None]
+    steps = [(d.start, 1, d) for d in deliveries] + [(d.end, 0, d) for d in finished if d.end is not None]
     done: set[int] = set()
     first = 0
     for _, begins, delivery in sorted(steps, key=lambda step: step[:2]):

@@ -129,6 +129,19 @@ def _events(history: History, found: Takes) -> Iterator[Told]:
             found.ends.setdefault(Life(member, current[member]), call.start)
 
 
+def dead_letters(history: History) -> Mapping[Any, list[int]] | None:
+    """Id of a message -> the indices of the ops that show it as a dead letter; None: not all of them were read."""
+    found: dict[Any, list[int]] = {}
+    calls = [call for call in history.clients.calls if call.invoke.f == "dead-letters"]
+    for call in calls:
+        done = call.completion
+        if done is None or done.type != OK or not done.extra.get("done"):
+            return None
+        for _, identity in done.value or ():
+            found.setdefault(identity, []).append(done.index)
+    return found if calls else None
+
+
 def subscribed(tag: str | None, wanted: frozenset[str] | None) -> bool:
     """True if a message with this tag is for a group that wants some tags; None: it wants all."""
     return wanted is None or tag in wanted

@@ -12,9 +12,9 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
 
 from infra.machines.api import InfraError, Node
 from infra.machines.remote.api import Stream
@@ -25,12 +25,6 @@ _COMMAND_S: Final = 5.0
 
 _RUN: Final = 'log=$1; shift; cd -- "${log%/*}" && exec "$@" 2>>"$log"'
 """Shell: runs a program whose stderr goes to a file, so that it never blocks."""
-
-
-class Opens(Protocol):
-    """A node that can keep a command open."""
-
-    def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream: ...
 
 
 class ApplicationError(InfraError):
@@ -48,6 +42,19 @@ class Event(NamedTuple):
         return str(self.fields.get("event"))
 
 
+class _Awaited(NamedTuple):
+    """An event that somebody waits for; the future's None: the process has ended."""
+
+    kind: str
+    fields: Mapping[str, Any]
+    future: asyncio.Future[Event | None]
+
+    def matches(self, event: Event) -> bool:
+        """True for such an event, or a failure of the same part."""
+        same = all(event.fields.get(name) == value for name, value in self.fields.items())
+        return same and event.kind in (self.kind, "failed") and not self.future.done()
+
+
 class Application:
     """One process. Its methods belong to one event loop.
 
@@ -61,6 +68,7 @@ class Application:
         """True after the end of its stdout: the process is gone."""
         self._stream: Stream | None = None
         self._events: deque[Event] = deque()
+        self._awaited: list[_Awaited] = []
         self._came = asyncio.Event()
 
     @property
@@ -71,11 +79,41 @@ class Application:
     async def start(self, timeout_s: float) -> Event:
         """Starts the process, and returns its `hello`. Raises InfraError."""
         loop = asyncio.get_running_loop()
-        self._stream = await asyncio.to_thread(self._open)
-        threading.Thread(target=self._read, args=(self._stream, loop), name=self.label, daemon=True).start()
-        hello = await self.expect("hello", timeout_s)
-        self.pid = int(hello.fields["pid"])
-        return hello
+        with self._awaiting("hello") as hello:
+            self._stream = await asyncio.to_thread(self._open)
+            threading.Thread(target=self._read, args=(self._stream, loop), name=self.label, daemon=True).start()
+            found = await self._next(hello, timeout_s)
+        self.pid = int(found.fields["pid"])
+        return found
+
+    async def ask(self, command: Mapping[str, Any], kind: str, timeout_s: float) -> Event:
+        """Sends a command to a part, and returns its next event of a kind, which no `take` gets then. Raises
+        ApplicationError: it did not come in time, the process failed, or it ended.
+        """
+        with self._awaiting(kind, name=command["name"]) as answer:
+            await self.tell(command)
+            return await self._next(answer, timeout_s)
+
+    @contextmanager
+    def _awaiting(self, kind: str, **fields: Any) -> Iterator[_Awaited]:
+        awaited = _Awaited(kind, fields, asyncio.get_running_loop().create_future())
+        self._awaited.append(awaited)
+        try:
+            yield awaited
+        finally:
+            self._awaited.remove(awaited)
+
+    async def _next(self, awaited: _Awaited, timeout_s: float) -> Event:
+        try:
+            async with asyncio.timeout(timeout_s):
+                found = await awaited.future
+        except TimeoutError:
+            raise ApplicationError(f"{self.label}: no {awaited.kind!r} within {timeout_s:g} s") from None
+        if found is None:
+            raise ApplicationError(f"{self.label}: the process has ended; its log: {await self.last_words()}")
+        if found.kind == "failed":
+            raise ApplicationError(f"{self.label}: {found.fields.get('error')}: {found.fields.get('why')}")
+        return found
 
     def _open(self) -> Stream:
         node: Any = self.node
@@ -89,27 +127,6 @@ class Application:
         data = json.dumps(command).encode() + b"\n"
         if stream is None or not await asyncio.to_thread(stream.send, data, time.monotonic() + _COMMAND_S):
             raise ApplicationError(f"{self.label}: the process takes no commands")
-
-    async def expect(self, kind: str, timeout_s: float, **fields: Any) -> Event:
-        """Waits for an event with these fields, and takes it out; the others stay. Raises ApplicationError: it did not
-        come in time, the process failed, or it ended.
-        """
-        end = time.monotonic() + timeout_s
-        while True:
-            for event in self._events:
-                if all(event.fields.get(name) == value for name, value in fields.items()):
-                    if event.kind == kind:
-                        self._events.remove(event)
-                        return event
-                    if event.kind == "failed":
-                        self._events.remove(event)
-                        raise ApplicationError(f"{self.label}: {event.fields.get('error')}: {event.fields.get('why')}")
-            if self.ended:
-                raise ApplicationError(f"{self.label}: the process has ended; its log: {await self.last_words()}")
-            left = end - time.monotonic()
-            if left <= 0:
-                raise ApplicationError(f"{self.label}: no {kind!r} within {timeout_s:g} s")
-            await self._wait(left)
 
     async def take(self, wait_s: float) -> list[Event]:
         """All events so far; waits for the first one at most `wait_s`."""
@@ -125,7 +142,12 @@ class Application:
             await asyncio.to_thread(self.node.run, ["kill", "-s", name, str(self.pid)], check=False)
 
     async def kill(self) -> None:
-        """Kills the process, and waits for the end of its events. Raises InfraError."""
+        """Kills the process, and waits for the end of its events. One that has not told its number yet ends by the end
+        of its stdin. Raises InfraError.
+        """
+        if not self.pid:
+            self.close()
+            return
         await self.signal("KILL")
         end = time.monotonic() + _COMMAND_S
         while not self.ended:
@@ -156,6 +178,11 @@ class Application:
         def hand_over(event: Event | None) -> None:
             if event is None:
                 self.ended = True
+                for each in self._awaited:
+                    if not each.future.done():
+                        each.future.set_result(None)
+            elif (awaited := next((each for each in self._awaited if each.matches(event)), None)) is not None:
+                awaited.future.set_result(event)
             else:
                 self._events.append(event)
             self._came.set()
