@@ -25,7 +25,7 @@ _ORDERLY_AGAIN: Final = 1.0
 AGAIN: Final = 1
 """The number of further attempts."""
 LOAD_S: Final = 20.0
-END_S: Final = 60.0
+END_S: Final = 70.0
 
 
 class Bug(Enum):

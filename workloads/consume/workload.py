@@ -8,7 +8,7 @@ every replica, so that it is known which messages the group should have got.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
@@ -178,6 +178,10 @@ class ConsumeWorkload(MessageWorkload):
         if self.options.failing:
             of_group.append(Retried(self.options.max_attempts_again, delays=listener == "concurrently"))
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
+
+    def server_settings(self) -> Mapping[str, str]:
+        more = {"broker.enablePropertyFilter": "true"} if self.options.filter == "sql" else {}
+        return {**super().server_settings(), **more}
 
     @property
     def needed(self) -> Sequence[str]:
