@@ -38,7 +38,7 @@ def test_silent_about_good_groups(kind: str) -> None:
 
 
 FINDS = {
-    Bug.SKIP: ("lost-to-group", {"failing": 0.0}),
+    Bug.SKIP: ("skipped-by-group", {"failing": 0.0}),
     Bug.STUCK: ("undelivered", {}),
     Bug.LEAK: ("filtered-delivered", {"filtered": True}),
     Bug.LOST_RETRY: ("retry-lost", {}),

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from checkers.base.cases import Case, anomalies
-from checkers.base.legality import conclude
+from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, subscribed, takes
@@ -33,11 +33,12 @@ QUIET_S: Final = 10.0
 _SLACK_S: Final = 8.0
 """The time after a delay within which a message must come again: the schedule's period, and a pull."""
 
+_SKIPPED: Final = "{n} messages were never delivered to the group, which committed an offset behind them"
 _AT_LEAST_ONCE: Final = "at-least-once"
 
 
 class Delivered:
-    """`lost-to-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `redelivered-to-holder`.
+    """`skipped-by-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `redelivered-to-holder`.
 
     wanted  the tags that the group subscribes to; None: everything.
     """
@@ -53,10 +54,12 @@ class Delivered:
         `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`.
         """
         told, there, scene = takes(run.history), stored(run), RunTimeline(run)
+        permit = permission(run, "lost", "dirty-read")
         judged = _Judged(run, told, there, self.wanted, scene)
         found = [
-            *anomalies(scene, "lost-to-group", judged.skipped, "{n} messages were never delivered to the group, which "
-                       "committed an offset behind them"),
+            *anomalies(scene, "skipped-by-group", judged.skipped, _SKIPPED),
+            *anomalies(scene, "skipped-by-group", judged.reused, f"{_SKIPPED}; it had received another message from that "
+                       "offset, which is gone", legal=None if permit is None else permit.why),
             *anomalies(scene, "undelivered", judged.waiting, "{n} messages were not delivered although the group had "
                        f"members and got nothing for {QUIET_S:g} s", limit=int(QUIET_S * SECOND)),
             *anomalies(scene, "retry-lost", judged.unfinished, "{n} messages failed and did not come again in time"),
@@ -77,9 +80,7 @@ class Delivered:
         }
         excuses = [Excuse("redelivered", n, f"{_AT_LEAST_ONCE}: {why}") for why, n in judged.again.items()]
         if there.partial:
-            excuses.append(
-                Excuse("undelivered", there.partial, "a replica does not have them: the judge of logs decides")
-            )
+            excuses.append(Excuse("undelivered", there.partial, "no one master shows them, and a replica lacks them"))
         if judged.open:
             excuses.append(Excuse("retry-lost", judged.open, "the run ended before their delay was over"))
         reason = f"{many(count, 'message')} for the group, {len(told.deliveries):,} deliveries"
@@ -99,7 +100,8 @@ class Delivered:
 class _Judged:
     """The cases of each kind.
 
-    owed   queue -> offset -> id of the messages that the group should have got. again: the reason why a message may
+    owed   queue -> offset -> id of the messages that the group should have got. reused: messages at an offset from
+           which the group got another one: that one was lost. again: the reason why a message may
            come again -> how often it did. open: failed messages whose next attempt was not due yet.
     """
 
@@ -121,14 +123,16 @@ class _Judged:
             for call in run.history.clients.calls
             if call.invoke.f == "send" and call.completion is not None and call.completion.type == "ok"
         }
-        committed = _committed(run)
+        committed, places = _committed(run), {(d.key, d.offset) for d in told.deliveries}
         missed = [
             (key, offset, identity)
             for key, of in self.owed.items()
             for offset, identity in of.items()
             if identity not in self.by_id
         ]
-        self.skipped = [self._missed(*each) for each in missed if each[1] < committed.get(each[0], -1)]
+        behind = [each for each in missed if each[1] < committed.get(each[0], -1)]
+        self.skipped = [self._missed(*each) for each in behind if each[:2] not in places]
+        self.reused = [self._missed(*each) for each in behind if each[:2] in places]
         self.waiting = [self._missed(*each) for each in missed if each[1] >= committed.get(each[0], -1)]
         if told.quiet < QUIET_S * SECOND:
             self.waiting = []
