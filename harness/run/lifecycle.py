@@ -150,7 +150,7 @@ def _cluster(prepared: Prepared, folder: RunDir, say: Say) -> Iterator[_Held]:
     """Machines for the run. At the end they are kept, if requested and no fault is left on them, or removed."""
     plan, topology = prepared.plan, prepared.parts.topology
     options = prepared.parts.backend_options or getattr(prepared.backend, "Options", NoOptions)()
-    shares = list(topology.shares())
+    shares = [*topology.shares(), *prepared.parts.workload.shares()]
     if not prepared.reuse:
         shares += class_data.shares(prepared.backend, options, topology, say)
     spec = ClusterSpec(

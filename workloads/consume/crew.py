@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from infra.machines.api import InfraError, Node
 from infra.systems.rocketmq.applications import java
+from infra.systems.rocketmq.applications.library import Library
 from infra.systems.rocketmq.applications.process import Application, Event
 from infra.systems.rocketmq.message_body import id_of
 
@@ -63,12 +64,13 @@ class Seat:
 class Crew:
     """The members of a group; one event loop.
 
-    version   of the client. consume: the command that starts the consumer, without its instance name.
+    version   of the client. library: the client itself. consume: the command that starts the consumer, without
+              its instance name.
     """
 
-    def __init__(self, nodes: Sequence[Node], version: str, consume: Mapping[str, Any]) -> None:
+    def __init__(self, nodes: Sequence[Node], version: str, library: Library, consume: Mapping[str, Any]) -> None:
         self.seats = {f"m{i}": Seat(f"m{i}", node) for i, node in enumerate(nodes)}
-        self._version, self._consume = version, consume
+        self._version, self._library, self._consume = version, library, consume
         self._users = 0
 
     async def install(self) -> None:
@@ -98,7 +100,9 @@ class Crew:
             return f"{member}-{seat.joins}"  # of the phase before
         seat.joins += 1
         instance = f"{member}-{seat.joins}"
-        application = seat.application = Application(seat.node, f"application-{member}", java.argv(self._version))
+        application = seat.application = Application(
+            seat.node, f"application-{member}", java.argv(self._version, self._library)
+        )
         seat.starting = asyncio.get_running_loop().create_task(self._start(seat, application, instance))
         return instance
 

@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
 from harness.api import Client, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
+from infra.machines.api import Share
 from infra.options import Seconds, option
+from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.servers import NAMESRV, PROXY
+from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
 from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.consume.client import ConsumeOps
@@ -44,6 +48,12 @@ DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200
 DRAIN_S: Final = 90.0
 """The longest time for that."""
 
+_GRPC_AGAIN: Final = 16
+"""The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
+
+_INVISIBLE_MS: Final = 10_000
+"""The invisible duration of a simple consumer's messages: the least that a proxy takes."""
+
 _ROUTE_MS: Final = 5000
 _COMMIT_MS: Final = 5000
 
@@ -55,6 +65,11 @@ class ConsumeOptions:
     members: int = option(3, "Members of the group, each in a process of its own.", low=1, high=4)
     listener: Literal["concurrently", "orderly", "broadcast"] = option(
         "concurrently", "How members consume. With broadcast, each one gets everything."
+    )
+    library: Library = option(
+        "remoting",
+        "The members' client: of the remoting protocol, to the brokers or through a proxy; of gRPC, a push or a simple "
+        "consumer.",
     )
     filter: Literal["none", "tag", "sql"] = option(
         "none",
@@ -90,7 +105,11 @@ class ConsumeWorkload(MessageWorkload):
                 f"{self.options.members} members and two producers"
             )
         self.group = ""
-        again = self.options.max_attempts_again
+        self.grpc = self.options.library.startswith("grpc")
+        if self.grpc and self.options.listener != "concurrently":
+            raise PlanError(f"listener is {self.options.listener!r}; with --library grpc-... concurrently is right")
+        again = _GRPC_AGAIN if self.grpc else self.options.max_attempts_again
+        self.again = again
         if self.options.failing and self.options.listener == "broadcast":
             raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
         self.work = Work(self.options.failing, self.options.fails, self.options.slow)
@@ -102,6 +121,15 @@ class ConsumeWorkload(MessageWorkload):
         self._crew: Crew | None = None
 
     @property
+    def kinds(self) -> Sequence[str]:
+        return [] if self.options.library == "remoting" else [PROXY]
+
+    def shares(self) -> Sequence[Share]:
+        from infra.systems.rocketmq.applications import java
+
+        return java.shares() if self.grpc else ()
+
+    @property
     def client_nodes(self) -> int:
         return int(self.options.members)
 
@@ -111,17 +139,20 @@ class ConsumeWorkload(MessageWorkload):
         await self.make(context, [self.group])
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
-        nameservers = ";".join(f"{host}:{port}" for host, port in record.endpoints("namesrv"))
-        consume = {
+        through = PROXY_REMOTING if self.options.library == "remoting-proxy" else NAMESRV
+        consume: dict[str, Any] = {
+            "library": self.options.library,
+            "proxies": _addresses(record, PROXY),
+            "invisible_ms": _INVISIBLE_MS,
             "group": self.group,
             "topics": [self.places.topic],
-            "nameservers": nameservers,
+            "nameservers": _addresses(record, through),
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
             "set": {
                 "pollNameServerInterval": _ROUTE_MS,
                 "persistConsumerOffsetInterval": _COMMIT_MS,
-                "maxReconsumeTimes": self.options.max_attempts_again,
+                "maxReconsumeTimes": self.again,
                 "consumeThreadMin": 4,
                 "consumeThreadMax": 4,
             },
@@ -131,7 +162,7 @@ class ConsumeWorkload(MessageWorkload):
         elif self.options.filter == "sql":
             consume["sql"] = f"TAGS in ({', '.join(repr(tag) for tag in WANTED)})"
         nodes = context.deployment.clients[: self.options.members]
-        self._crew = Crew(nodes, str(versions[0]), consume)
+        self._crew = Crew(nodes, str(versions[0]), self.options.library, consume)
         await self._crew.install()
 
     def client(self, context: RunContext, thread: int) -> Client:
@@ -172,11 +203,13 @@ class ConsumeWorkload(MessageWorkload):
 
         listener = self.options.listener
         wanted = frozenset(WANTED) if self.options.filter != "none" else None
-        of_group: list[Checker] = [Broadcast(wanted)] if listener == "broadcast" else [Delivered(wanted)]
+        of_group: list[Checker] = (
+            [Broadcast(wanted)] if listener == "broadcast" else [Delivered(wanted, holds=not self.grpc)]
+        )
         if listener == "orderly":
-            of_group.append(Ordered(wanted, self.options.max_attempts_again))
+            of_group.append(Ordered(wanted, self.again))
         if self.options.failing:
-            of_group.append(Retried(self.options.max_attempts_again, delays=listener == "concurrently"))
+            of_group.append(Retried(self.again, delays=listener == "concurrently" and not self.grpc))
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 
     def server_settings(self) -> Mapping[str, str]:
@@ -190,3 +223,7 @@ class ConsumeWorkload(MessageWorkload):
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged."""
         return op.f == "send" and op.type == "ok"
+
+
+def _addresses(record: DeploymentRecord, kind: str) -> str:
+    return ";".join(f"{host}:{port}" for host, port in record.endpoints(kind))

@@ -33,6 +33,9 @@ QUIET_S: Final = 10.0
 _SLACK_S: Final = 8.0
 """The time after a delay within which a message must come again: the schedule's period, and a pull."""
 
+_ACK_S: Final = 5.0
+"""The longest time between a success and the client's acknowledgement of it."""
+
 _SKIPPED: Final = "{n} messages were never delivered to the group, which committed an offset behind them"
 _AT_LEAST_ONCE: Final = "at-least-once"
 
@@ -40,13 +43,14 @@ _AT_LEAST_ONCE: Final = "at-least-once"
 class Delivered:
     """`skipped-by-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `redelivered-to-holder`.
 
-    wanted  the tags that the group subscribes to; None: everything.
+    wanted  the tags that the group subscribes to; None: everything. holds: True if each queue belongs to one member;
+            False: any member may get any message, and acknowledges it.
     """
 
     name = "delivered"
 
-    def __init__(self, wanted: frozenset[str] | None = None) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: frozenset[str] | None = None, *, holds: bool = True) -> None:
+        self.wanted, self.holds = wanted, holds
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -55,11 +59,11 @@ class Delivered:
         """
         told, there, scene = takes(run.history), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
-        judged = _Judged(run, told, there, self.wanted, scene)
+        judged = _Judged(run, told, there, self.wanted, scene, self.holds)
         found = [
             *anomalies(scene, "skipped-by-group", judged.skipped, _SKIPPED),
-            *anomalies(scene, "skipped-by-group", judged.reused, f"{_SKIPPED}; it had received another message from that "
-                       "offset, which is gone", legal=None if permit is None else permit.why),
+            *anomalies(scene, "skipped-by-group", judged.reused, f"{_SKIPPED}; it had received another message "
+                       "from that offset, which is gone", legal=None if permit is None else permit.why),
             *anomalies(scene, "undelivered", judged.waiting, "{n} messages were not delivered although the group had "
                        f"members and got nothing for {QUIET_S:g} s", limit=int(QUIET_S * SECOND)),
             *anomalies(scene, "retry-lost", judged.unfinished, "{n} messages failed and did not come again in time"),
@@ -106,8 +110,15 @@ class _Judged:
     """
 
     def __init__(
-        self, run: RunRecord, told: Takes, there: Stored, wanted: frozenset[str] | None, scene: RunTimeline
+        self,
+        run: RunRecord,
+        told: Takes,
+        there: Stored,
+        wanted: frozenset[str] | None,
+        scene: RunTimeline,
+        holds: bool,
     ) -> None:
+        self.scene, self.holds = scene, holds
         self.told = told
         properties = properties_of(run.history)
         tags = {identity: of.get("TAGS") for identity, of in properties.items()}
@@ -178,9 +189,10 @@ class _Judged:
 
     def _repeated(self) -> Iterator[Case]:
         """Yields deliveries to a process that had finished the message, and kept the queue since; counts the others."""
-        finished: dict[tuple[str, int], Delivery] = {}
+        finished: dict[Any, Delivery] = {}
         for delivery in self.told.deliveries:
-            place = delivery.key, delivery.offset
+            # A message that was popped comes again from a retry topic, at another place.
+            place = (delivery.key, delivery.offset) if self.holds else delivery.id
             before = finished.get(place)
             if before is not None and (before.end or 0) < delivery.start and before.id == delivery.id:
                 why = self._why(before, delivery)
@@ -196,6 +208,12 @@ class _Judged:
 
     def _why(self, before: Delivery, after: Delivery) -> str | None:
         """The reason why a message may come again, looked up in what the members told; None: there is none."""
+        if not self.holds:
+            ended = self.told.ends.get(before.life)
+            if ended is not None and ended <= after.start:
+                return "its member was ended, and its acknowledgement may be missing"
+            start = (before.end or 0) - int(_ACK_S * SECOND)
+            return "a fault: its acknowledgement may be missing" if self.scene.in_force(start, after.start) else None
         if after.life.member == before.life.member and after.life != before.life:
             return "its member was ended, and had not committed yet"
         if after.life != before.life:

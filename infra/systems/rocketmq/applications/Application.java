@@ -11,7 +11,6 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
-import org.apache.rocketmq.common.MQVersion;
 
 /**
  * One process of an application with RocketMQ's own client: it takes commands on stdin and tells what its producers
@@ -41,7 +40,7 @@ public final class Application {
 
     private void run() throws IOException {
         String pid = new File("/proc/self").getCanonicalFile().getName();
-        pipe.tell("hello", "pid", Long.parseLong(pid), "version", MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION));
+        pipe.tell("hello", "pid", Long.parseLong(pid));
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             JsonObject command = JsonParser.parseString(line).getAsJsonObject();
@@ -58,7 +57,8 @@ public final class Application {
     private void take(String what, String name, JsonObject command) throws Exception {
         switch (what) {
             case "consume":
-                parts.put(name, new PushConsumer(pipe, command));
+                parts.put(name, command.get("library").getAsString().startsWith("grpc")
+                        ? new GrpcConsumer(pipe, command) : new PushConsumer(pipe, command));
                 return;
             case "produce":
                 parts.put(name, new Producer(pipe, command));

@@ -4,6 +4,7 @@ package harness.client;
 import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
 import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -15,6 +16,11 @@ final class Pipe {
 
     Pipe(PrintStream out) {
         this.out = out;
+    }
+
+    /** A body as text. */
+    static String text(byte[] body) {
+        return new String(body, StandardCharsets.UTF_8);
     }
 
     /** Writes an event: its name, then names and values in turn. A null is left out. */

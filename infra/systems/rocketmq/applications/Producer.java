@@ -35,10 +35,6 @@ final class Producer implements Application.Part {
                 .getClientId());
     }
 
-    static String text(byte[] body) {
-        return new String(body, StandardCharsets.UTF_8);
-    }
-
     @Override
     public void take(JsonObject command) {
         sends.execute(() -> send(command));

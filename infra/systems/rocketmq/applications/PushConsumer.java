@@ -113,7 +113,7 @@ final class PushConsumer implements Application.Part {
             pipe.tell("delivered", "name", name, "n", n, "topic", queue.getTopic(), "broker", queue.getBrokerName(),
                     "queue", queue.getQueueId(), "offset", message.getQueueOffset(), "attempt",
                     message.getReconsumeTimes(), "id", message.getMsgId(), "tags", message.getTags(), "keys",
-                    message.getKeys(), "body", Producer.text(message.getBody()));
+                    message.getKeys(), "body", Pipe.text(message.getBody()));
             boolean done = message.getReconsumeTimes() >= number(message, "fails");
             long slow = number(message, "slow");
             try {

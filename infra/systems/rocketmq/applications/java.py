@@ -1,32 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness' own application in Java (`Application.java` beside this file), with the client of any version."""
+"""The harness' own application in Java (`Application.java` beside this file), with RocketMQ's client of any version."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from infra.machines.api import Node
+from infra.machines.api import Node, Share
 from infra.systems.java import LOG, NO_PERF_FILE
-from infra.systems.maven import compile_jar
+from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.rocketmq.applications.library import Library
 from infra.systems.rocketmq.servers import artifacts
+
+GRPC_VERSION: Final = "5.1.0"
 
 _SOURCES: Final = Path(__file__).parent
 _MAIN: Final = "harness.client.Application"
 _JAR: Final = "/var/lib/harness/client/application-{version}.jar"
+_GRPC: Final = "/opt/harness/grpc-client"
 
 _OPTIONS: Final = (
     *("-Xms24m", "-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", NO_PERF_FILE),
     f"-Duser.home={LOG}",
     "-Drocketmq.client.logLevel=WARN",
+    "-Drocketmq.log.level=WARN",
 )
 """A small heap, for four processes beside five brokers; the client's own log is in the folder of logs."""
 
 
+@functools.cache
+def grpc_jars() -> Path:
+    """The folder with the gRPC client (28 MB), fetched if missing. Raises InfraError."""
+    folder = _SOURCES / "grpc"
+    return fetch_jars(folder / "pom.xml", folder / f"jars-{GRPC_VERSION}.toml", {"client.version": GRPC_VERSION})
+
+
+def shares() -> Sequence[Share]:
+    """The folders that a node needs besides the servers' jars. Raises InfraError."""
+    return [Share(grpc_jars(), _GRPC)]
+
+
 def prepare(version: str) -> bytes:
     """The jar of the application, compiled for the client of this version. Raises InfraError."""
-    folder = compile_jar(_SOURCES, artifacts.fetch(version), "application")
+    folder = compile_jar(_SOURCES, artifacts.fetch(version), "application", more=[grpc_jars()])
     return (folder / "application.jar").read_bytes()
 
 
@@ -35,7 +53,10 @@ def install(node: Node, version: str, jar: bytes) -> None:
     node.write(_JAR.format(version=version), jar)
 
 
-def argv(version: str, options: Sequence[str] = ()) -> list[str]:
-    """The command that starts it on a node that has it, and the servers' jars of this version."""
-    path = ":".join([_JAR.format(version=version), *artifacts.class_path(version)])
+def argv(version: str, library: Library, options: Sequence[str] = ()) -> list[str]:
+    """The command that starts it on a node that has it, and the servers' jars of this version. The gRPC client has
+    other classes of the same names as the servers' jars, so it comes first.
+    """
+    first = [f"{_GRPC}/rocketmq-client-java-{GRPC_VERSION}.jar"] if library.startswith("grpc") else []
+    path = ":".join([_JAR.format(version=version), *first, *artifacts.class_path(version)])
     return ["java", *_OPTIONS, *options, "-cp", path, _MAIN]
