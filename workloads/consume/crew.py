@@ -22,9 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from infra.machines.api import InfraError, Node
-from infra.systems.rocketmq.applications import java
-from infra.systems.rocketmq.applications.library import Library
-from infra.systems.rocketmq.applications.process import Application, Event
+from infra.systems.rocketmq.applications.process import Application, Event, Program
 from infra.systems.rocketmq.message_body import id_of
 
 START_S: Final = 60.0
@@ -64,20 +62,19 @@ class Seat:
 class Crew:
     """The members of a group; one event loop.
 
-    version   of the client. library: the client itself. consume: the command that starts the consumer, without
-              its instance name.
+    consume  the command that starts the consumer, without its instance name.
     """
 
-    def __init__(self, nodes: Sequence[Node], version: str, library: Library, consume: Mapping[str, Any]) -> None:
+    def __init__(self, nodes: Sequence[Node], program: Program, consume: Mapping[str, Any]) -> None:
         self.seats = {f"m{i}": Seat(f"m{i}", node) for i, node in enumerate(nodes)}
-        self._version, self._library, self._consume = version, library, consume
+        self._program, self._consume = program, consume
         self._users = 0
 
     async def install(self) -> None:
         """Puts the program on all nodes. Raises InfraError."""
-        jar = await asyncio.to_thread(java.prepare, self._version)
+        await asyncio.to_thread(self._program.prepare)
         nodes = [seat.node for seat in self.seats.values()]
-        await asyncio.gather(*(asyncio.to_thread(java.install, node, self._version, jar) for node in nodes))
+        await asyncio.gather(*(asyncio.to_thread(self._program.install, node) for node in nodes))
 
     def use(self) -> None:
         """Notes a user. Each one must call `leave`."""
@@ -100,9 +97,7 @@ class Crew:
             return f"{member}-{seat.joins}"  # of the phase before
         seat.joins += 1
         instance = f"{member}-{seat.joins}"
-        application = seat.application = Application(
-            seat.node, f"application-{member}", java.argv(self._version, self._library)
-        )
+        application = seat.application = Application(seat.node, f"application-{member}", self._program.argv)
         seat.starting = asyncio.get_running_loop().create_task(self._start(seat, application, instance))
         return instance
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -19,7 +20,9 @@ from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
 from infra.machines.api import Share
 from infra.options import Seconds, option
+from infra.systems.rocketmq.applications.java import JavaProgram
 from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.applications.own import OwnProgram
 from infra.systems.rocketmq.servers import NAMESRV, PROXY
 from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
 from results.deployment import DeploymentRecord
@@ -70,6 +73,11 @@ class ConsumeOptions:
         "remoting",
         "The members' client: of the remoting protocol, to the brokers or through a proxy; of gRPC, a push or a simple "
         "consumer.",
+    )
+    application: str | None = option(
+        None,
+        "A program of your own in place of the harness' members: a folder with an executable `run` (docs/clients.md).",
+        metavar="FOLDER",
     )
     filter: Literal["none", "tag", "sql"] = option(
         "none",
@@ -125,9 +133,9 @@ class ConsumeWorkload(MessageWorkload):
         return [] if self.options.library == "remoting" else [PROXY]
 
     def shares(self) -> Sequence[Share]:
-        from infra.systems.rocketmq.applications import java
-
-        return java.shares() if self.grpc else ()
+        if self.options.application is not None:
+            return OwnProgram.shares(Path(self.options.application))
+        return JavaProgram.shares(self.options.library)
 
     @property
     def client_nodes(self) -> int:
@@ -162,7 +170,9 @@ class ConsumeWorkload(MessageWorkload):
         elif self.options.filter == "sql":
             consume["sql"] = f"TAGS in ({', '.join(repr(tag) for tag in WANTED)})"
         nodes = context.deployment.clients[: self.options.members]
-        self._crew = Crew(nodes, str(versions[0]), self.options.library, consume)
+        version, own = str(versions[0]), self.options.application
+        program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
+        self._crew = Crew(nodes, program, consume)
         await self._crew.install()
 
     def client(self, context: RunContext, thread: int) -> Client:

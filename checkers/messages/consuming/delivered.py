@@ -55,7 +55,7 @@ class Delivered:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `messages` that are stored and wanted, `deliveries`, `again`: deliveries after a success,
-        `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`.
+        `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`, `problems` that members told.
         """
         told, there, scene = takes(run.history), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
@@ -81,6 +81,7 @@ class Delivered:
             "attempts": sum(delivery.again for delivery in told.deliveries),
             "members": len({delivery.life for delivery in told.deliveries}),
             "quiet_s": round(told.quiet / SECOND, 1),
+            "problems": len(told.problems),
         }
         excuses = [Excuse("redelivered", n, f"{_AT_LEAST_ONCE}: {why}") for why, n in judged.again.items()]
         if there.partial:
@@ -88,6 +89,9 @@ class Delivered:
         if judged.open:
             excuses.append(Excuse("retry-lost", judged.open, "the run ended before their delay was over"))
         reason = f"{many(count, 'message')} for the group, {len(told.deliveries):,} deliveries"
+        if told.problems:
+            _, life, text = told.problems[0]
+            reason += f"; {many(len(told.problems), 'problem')} of members, the first of {life}: {text[:160]}"
         return conclude(self.name, run, found, stats, reason, self._unknown(told, there, count), excuses=excuses)
 
     @staticmethod
@@ -212,8 +216,9 @@ class _Judged:
             ended = self.told.ends.get(before.life)
             if ended is not None and ended <= after.start:
                 return "its member was ended, and its acknowledgement may be missing"
-            start = (before.end or 0) - int(_ACK_S * SECOND)
-            return "a fault: its acknowledgement may be missing" if self.scene.in_force(start, after.start) else None
+            # A change of master may leave several copies of a message that is not acknowledged, and each comes again.
+            start = self.by_id[after.id][0].start - int(_ACK_S * SECOND)
+            return "a fault since its first delivery" if self.scene.in_force(start, after.start) else None
         if after.life.member == before.life.member and after.life != before.life:
             return "its member was ended, and had not committed yet"
         if after.life != before.life:

@@ -25,6 +25,8 @@ import org.apache.rocketmq.client.java.route.MessageQueueImpl;
 /** A push consumer or a simple consumer of the gRPC client, through a proxy. Its work is that of `PushConsumer`. */
 final class GrpcConsumer implements Application.Part {
     private static final int BATCH = 8;
+    /** A proxy refuses shorter polls (grpcClientConsumerMinLongPollingTimeoutMillis, 5 s). */
+    private static final Duration AWAIT = Duration.ofSeconds(5);
 
     private final Pipe pipe;
     private final String name;
@@ -57,7 +59,7 @@ final class GrpcConsumer implements Application.Part {
         } else {
             SimpleConsumer simple = provider.newSimpleConsumerBuilder().setClientConfiguration(configuration)
                     .setConsumerGroup(group).setSubscriptionExpressions(topics)
-                    .setAwaitDuration(Duration.ofSeconds(2)).build();
+                    .setAwaitDuration(AWAIT).build();
             consumer = simple;
             for (int i = 0; i < 2; i++) {
                 Thread thread = new Thread(() -> receive(simple), "receive-" + i);

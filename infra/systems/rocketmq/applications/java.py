@@ -37,26 +37,31 @@ def grpc_jars() -> Path:
     return fetch_jars(folder / "pom.xml", folder / f"jars-{GRPC_VERSION}.toml", {"client.version": GRPC_VERSION})
 
 
-def shares() -> Sequence[Share]:
-    """The folders that a node needs besides the servers' jars. Raises InfraError."""
-    return [Share(grpc_jars(), _GRPC)]
+class JavaProgram:
+    """The application with the client of one version; implements `applications.process.Program`."""
 
+    def __init__(self, version: str, library: Library) -> None:
+        self._version, self._library = version, library
+        self._jar = _JAR.format(version=version)
+        self._content = b""
 
-def prepare(version: str) -> bytes:
-    """The jar of the application, compiled for the client of this version. Raises InfraError."""
-    folder = compile_jar(_SOURCES, artifacts.fetch(version), "application", more=[grpc_jars()])
-    return (folder / "application.jar").read_bytes()
+    @staticmethod
+    def shares(library: Library) -> Sequence[Share]:
+        """The folders that a node needs besides the servers' jars. Raises InfraError."""
+        return [Share(grpc_jars(), _GRPC)] if library.startswith("grpc") else []
 
+    def prepare(self) -> None:
+        """Compiles it."""
+        folder = compile_jar(_SOURCES, artifacts.fetch(self._version), "application", more=[grpc_jars()])
+        self._content = (folder / "application.jar").read_bytes()
 
-def install(node: Node, version: str, jar: bytes) -> None:
-    """Puts the jar on a node. Raises InfraError."""
-    node.write(_JAR.format(version=version), jar)
+    def install(self, node: Node) -> None:
+        """Puts the jar on a node."""
+        node.write(self._jar, self._content)
 
-
-def argv(version: str, library: Library, options: Sequence[str] = ()) -> list[str]:
-    """The command that starts it on a node that has it, and the servers' jars of this version. The gRPC client has
-    other classes of the same names as the servers' jars, so it comes first.
-    """
-    first = [f"{_GRPC}/rocketmq-client-java-{GRPC_VERSION}.jar"] if library.startswith("grpc") else []
-    path = ":".join([_JAR.format(version=version), *first, *artifacts.class_path(version)])
-    return ["java", *_OPTIONS, *options, "-cp", path, _MAIN]
+    @property
+    def argv(self) -> Sequence[str]:
+        """The gRPC client has other classes of the same names as the servers' jars, so it comes first."""
+        first = [f"{_GRPC}/rocketmq-client-java-{GRPC_VERSION}.jar"] if self._library.startswith("grpc") else []
+        path = ":".join([self._jar, *first, *artifacts.class_path(self._version)])
+        return ["java", *_OPTIONS, "-cp", path, _MAIN]

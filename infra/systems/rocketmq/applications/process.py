@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from infra.machines.api import InfraError, Node
 from infra.machines.remote.api import Stream
@@ -53,6 +53,17 @@ class _Awaited(NamedTuple):
         """True for such an event, or a failure of the same part."""
         same = all(event.fields.get(name) == value for name, value in self.fields.items())
         return same and event.kind in (self.kind, "failed") and not self.future.done()
+
+
+class Program(Protocol):
+    """A program on the nodes. `prepare` is called once, before any `install`; both may block, and raise InfraError."""
+
+    def prepare(self) -> None: ...
+
+    def install(self, node: Node) -> None: ...
+
+    @property
+    def argv(self) -> Sequence[str]: ...
 
 
 class Application:
