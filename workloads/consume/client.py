@@ -24,10 +24,11 @@ class ConsumeOps(QueueOps):
     """One process: a member or a producer; at the end, a reader."""
 
     crew: Crew
+    wanted: frozenset[str] | None
 
-    def furnish(self, crew: Crew) -> None:
-        """Sets the processes of the members, which other clients do not have."""
-        self.crew = crew
+    def furnish(self, crew: Crew, wanted: frozenset[str] | None) -> None:
+        """Sets the processes of the members, and the tags that they want (None: all)."""
+        self.crew, self.wanted = crew, wanted
         crew.use()
 
     async def close(self) -> None:
@@ -37,7 +38,10 @@ class ConsumeOps(QueueOps):
     async def invoke(self, op: Op) -> Completion:
         match op.f:
             case "send":
-                return await self.send(op, op.extra["properties"])
+                sent = await self.send(op, op.extra["properties"])
+                if sent.type == "ok" and (self.wanted is None or op.extra["properties"].get("TAGS") in self.wanted):
+                    self.crew.owe(op.value)
+                return sent
             case "join" | "take" | "crash" | "leave":
                 return await self._as_member(op)
             case "dead-letters":
@@ -65,8 +69,10 @@ class ConsumeOps(QueueOps):
                     return Completion("ok", self.crew.join(member), extra=extra)
                 case "take":
                     events = await self.crew.take(member, TAKE_S)
-                    ended = any(event[0] == "ended" for event in events)
-                    return Completion("ok", events, extra={**extra, "ended": True} if ended else extra)
+                    extra["behind"] = self.crew.behind
+                    if any(event[0] == "ended" for event in events):
+                        extra["ended"] = True
+                    return Completion("ok", events, extra=extra)
             return Completion("ok", await self.crew.end(member, orderly=op.f == "leave"), extra=extra)
         except InfraError as problem:
             return Completion("info", None, str(problem), extra)

@@ -47,12 +47,24 @@ class Seat:
     starting: asyncio.Task[None] | None = None
     joins: int = 0
     ending: asyncio.Task[None] | None = None
+    working: dict[tuple[int, int], tuple[Any, int]] = field(default_factory=dict)
+    """(life, number of a delivery) -> its message and attempt, until it is done."""
     told: list[tuple[int, int, Shown]] = field(default_factory=list)
     """Its events that no op has taken yet, with their times (ns, `time.monotonic_ns`) and lives."""
 
-    def hear(self, events: Sequence[Event], life: int) -> None:
-        """Keeps events of its process."""
-        self.told += [(event.at, life, found) for event in events if (found := show(event.fields)) is not None]
+    def hear(self, events: Sequence[Event], life: int) -> list[tuple[Any, int, bool]]:
+        """Keeps events of its process. Returns the messages that it is done with, each with its attempt and result."""
+        done = []
+        for event in events:
+            found = show(event.fields)
+            if found is None:
+                continue
+            self.told.append((event.at, life, found))
+            if found[0] == "delivered":
+                self.working[life, found[1]] = found[4], found[5]
+            elif found[0] == "done" and (life, found[1]) in self.working:
+                done.append((*self.working.pop((life, found[1])), found[2]))
+        return done
 
     def tell(self, kind: str, why: str) -> None:
         """Adds an event of the harness."""
@@ -62,12 +74,15 @@ class Seat:
 class Crew:
     """The members of a group; one event loop.
 
-    consume  the command that starts the consumer, without its instance name.
+    consume  the command that starts the consumer, without its instance name. again: the further attempts of a message
+             that failed.
     """
 
-    def __init__(self, nodes: Sequence[Node], program: Program, consume: Mapping[str, Any]) -> None:
+    def __init__(self, nodes: Sequence[Node], program: Program, consume: Mapping[str, Any], again: int) -> None:
         self.seats = {f"m{i}": Seat(f"m{i}", node) for i, node in enumerate(nodes)}
-        self._program, self._consume = program, consume
+        self._program, self._consume, self._again = program, consume, again
+        self._owed: set[Any] = set()
+        self._settled: set[Any] = set()
         self._users = 0
 
     async def install(self) -> None:
@@ -75,6 +90,20 @@ class Crew:
         await asyncio.to_thread(self._program.prepare)
         nodes = [seat.node for seat in self.seats.values()]
         await asyncio.gather(*(asyncio.to_thread(self._program.install, node) for node in nodes))
+
+    def owe(self, message: Any) -> None:
+        """Notes a message that was acknowledged, and that the group should get."""
+        self._owed.add(message)
+
+    @property
+    def behind(self) -> int:
+        """The number of messages that the group should get, and has neither finished nor given up."""
+        self._owed -= self._settled
+        return len(self._owed)
+
+    def _hear(self, seat: Seat, events: Sequence[Event], life: int) -> None:
+        settled = seat.hear(events, life)
+        self._settled |= {message for message, attempt, ok in settled if ok or attempt >= self._again}
 
     def use(self) -> None:
         """Notes a user. Each one must call `leave`."""
@@ -116,7 +145,7 @@ class Crew:
         seat = self.seats[member]
         application = seat.application
         if application is not None:
-            seat.hear(await application.take(wait_s), seat.joins)
+            self._hear(seat, await application.take(wait_s), seat.joins)
             if application.ended and seat.application is application:
                 seat.application = None
                 application.close()
@@ -144,7 +173,7 @@ class Crew:
             try:
                 await application.kill()
             finally:
-                seat.hear(await application.take(0), life)
+                self._hear(seat, await application.take(0), life)
 
     @staticmethod
     def _shown(seat: Seat) -> list[Shown]:

@@ -41,17 +41,20 @@ class Members(Generator):
     """The members on the threads it may use, for ever: the n-th thread is member `m<n>`.
 
     goes_every_s  the average time between two ends of a member, every second one a crash; 0: it stays.
-    quiet_s       it ends after so long a time without a delivery; 0: it goes on.
+    quiet_s       it ends after so long a time without a delivery; 0: it goes on. done_s: the same when the group is
+                  behind with no message that was acknowledged.
     ends          True: each leaves in an orderly way, and this generator ends.
-    heard         the time (ns) of the last delivery, or of the first op.
+    heard         the time (ns) of the last delivery, or of the first op. behind: as the last take said.
     """
 
     group: str
     seed: int
     goes_every_s: float
     quiet_s: float = 0
+    done_s: float = 0
     ends: bool = False
     heard: int | None = None
+    behind: int = 1
     seats: Mapping[int, Seat] = field(default_factory=dict)
 
     def op(self, ctx: Context) -> Step:
@@ -59,7 +62,8 @@ class Members(Generator):
         threads = list(members(ctx.takers))
         if self.ends and all(self.seats.get(thread, Seat()).turn for thread in threads):
             return None
-        if self.quiet_s and self.heard is not None and ctx.time - self.heard > self.quiet_s * SECOND:
+        quiet_s = self.quiet_s if self.behind else self.done_s
+        if self.quiet_s and self.heard is not None and ctx.time - self.heard > quiet_s * SECOND:
             return None
         for thread in members(ctx.free_takers, ctx.turn % ctx.process_map.concurrency):
             seat = self.seats.get(thread, Seat())
@@ -88,7 +92,8 @@ class Members(Generator):
         seat = self._after(self.seats.get(thread, Seat()), event, ctx.time, thread)
         delivers = self.heard is None or (event.f == "take" and any(e[0] == "delivered" for e in event.value or ()))
         heard = event.time if delivers else self.heard
-        return replace(self, heard=heard, seats={**self.seats, thread: seat})
+        behind = event.extra.get("behind", self.behind) if event.f == "take" else self.behind
+        return replace(self, heard=heard, behind=behind, seats={**self.seats, thread: seat})
 
     def _after(self, seat: Seat, event: Op, now: int, thread: int) -> Seat:
         gone = event.extra.get("ended", False)

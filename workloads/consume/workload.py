@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
+from checkers.messages.consumer_times import DELAYS_S, ORDERLY_S, QUIET_S
 from harness.api import Client, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -37,16 +38,9 @@ from workloads.places import Queue
 if TYPE_CHECKING:
     from checkers.base.api import Checker
 
-QUIET_S: Final = 12.0
-"""The time without a delivery after which the group counts as done; the longest delay of a failed message is added.
-A client learns of a new route within `_ROUTE_MS`, and of a new member at once.
-"""
-
-ORDERLY_S: Final = 1.0
-"""The pause of an orderly consumer before it tries a message again (`suspendCurrentQueueTimeMillis`)."""
-
-DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""The delays of a message that failed, by attempt (the broker's `messageDelayLevel` from 3 on)."""
+DONE_S: Final = 5.0
+"""The time without a delivery after which a group is done that is not behind with any acknowledged message: others
+may have been stored, too. One that is behind gets `QUIET_S`, and two seconds."""
 
 DRAIN_S: Final = 90.0
 """The longest time for that."""
@@ -54,8 +48,14 @@ DRAIN_S: Final = 90.0
 _GRPC_AGAIN: Final = 16
 """The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
 
-_INVISIBLE_MS: Final = 10_000
-"""The invisible duration of a simple consumer's messages: the least that a proxy takes."""
+_INVISIBLE_S: Final[Mapping[str, int]] = {"grpc-simple": 10, "grpc-push": 20}
+"""The time for which a popped message is invisible. A simple consumer's is the least that a proxy takes; that of a push
+consumer is the proxy's own, 60 s by default, which a process that is killed would cost every run.
+"""
+
+_REVIVED_S: Final = 20.0
+"""The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
+for late acknowledgements."""
 
 _ROUTE_MS: Final = 5000
 _COMMIT_MS: Final = 5000
@@ -124,8 +124,11 @@ class ConsumeWorkload(MessageWorkload):
         tries = min(self.options.fails, again) if self.options.failing else 0
         waits = sum(DELAYS_S[:tries]) if self.options.listener == "concurrently" else tries * ORDERLY_S
         longest = max(DELAYS_S[:tries], default=0) if self.options.listener == "concurrently" else 0
-        self.quiet_s = QUIET_S + longest
-        self.drain_s = DRAIN_S + waits
+        self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
+        self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
+        # Members of a broadcast group are behind one by one, which nobody counts.
+        self.done_s = self.quiet_s if self.options.listener == "broadcast" else DONE_S
+        self.drain_s = DRAIN_S + waits + self.quiet_s
         self._crew: Crew | None = None
 
     @property
@@ -151,7 +154,7 @@ class ConsumeWorkload(MessageWorkload):
         consume: dict[str, Any] = {
             "library": self.options.library,
             "proxies": _addresses(record, PROXY),
-            "invisible_ms": _INVISIBLE_MS,
+            "invisible_ms": _INVISIBLE_S.get(self.options.library, 0) * 1000,
             "group": self.group,
             "topics": [self.places.topic],
             "nameservers": _addresses(record, through),
@@ -172,13 +175,13 @@ class ConsumeWorkload(MessageWorkload):
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(versions[0]), self.options.application
         program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
-        self._crew = Crew(nodes, program, consume)
+        self._crew = Crew(nodes, program, consume, self.again)
         await self._crew.install()
 
     def client(self, context: RunContext, thread: int) -> Client:
         assert self._crew is not None, "setup must be called first"
         client = self.connect(ConsumeOps, thread)
-        client.furnish(self._crew)
+        client.furnish(self._crew, self.wanted)
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
@@ -194,7 +197,7 @@ class ConsumeWorkload(MessageWorkload):
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """The members continue until nothing comes any more, and leave; then every replica is read through."""
         count = self.options.members
-        rest = gen.time_limit(self.drain_s, Members(self.group, 0, 0, quiet_s=self.quiet_s))
+        rest = gen.time_limit(self.drain_s, Members(self.group, 0, 0, quiet_s=self.quiet_s, done_s=self.done_s))
         leave = Members(self.group, 0, 0, ends=True)
         of_group = {"group": self.group}
         last = [Invocation("committed", key, None, of_group) for key in self.places.keys]
@@ -212,10 +215,9 @@ class ConsumeWorkload(MessageWorkload):
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
-        wanted = frozenset(WANTED) if self.options.filter != "none" else None
-        of_group: list[Checker] = (
-            [Broadcast(wanted)] if listener == "broadcast" else [Delivered(wanted, holds=not self.grpc)]
-        )
+        wanted = self.wanted
+        delivered = Delivered(wanted, holds=not self.grpc, quiet_s=self.quiet_s - 2)
+        of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
         if listener == "orderly":
             of_group.append(Ordered(wanted, self.again))
         if self.options.failing:
@@ -224,6 +226,8 @@ class ConsumeWorkload(MessageWorkload):
 
     def server_settings(self) -> Mapping[str, str]:
         more = {"broker.enablePropertyFilter": "true"} if self.options.filter == "sql" else {}
+        if self.options.library == "grpc-push":
+            more["proxy.defaultInvisibleTimeMills"] = str(_INVISIBLE_S["grpc-push"] * 1000)
         return {**super().server_settings(), **more}
 
     @property

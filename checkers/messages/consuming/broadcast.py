@@ -12,7 +12,7 @@ from typing import Any
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
-from checkers.messages.consuming.delivered import QUIET_S
+from checkers.messages.consumer_times import QUIET_S
 from checkers.messages.consuming.stored import stored
 from checkers.messages.consuming.takes import Life, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
@@ -52,7 +52,7 @@ class Broadcast:
             for life, ids in got.items()
             for id in sorted(owed.keys() - ids)
         ]  # fmt: skip
-        quiet = told.quiet >= QUIET_S * SECOND
+        quiet = told.quiet >= QUIET_S * SECOND or not missed
         found = list(anomalies(scene, "missed-by-member", missed if quiet else [], "{n} times a member did not get a "
                                "message", limit=int(QUIET_S * SECOND)))  # fmt: skip
         stats = {"members": len(got), "messages": len(owed), "deliveries": len(told.deliveries)}

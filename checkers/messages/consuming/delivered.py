@@ -16,19 +16,13 @@ from typing import Any, Final
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline
+from checkers.messages.consumer_times import DELAYS_S, QUIET_S
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
 from results.verdict import CheckResult, Excuse
-
-DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""The delay before attempt 1, 2, ... of a message that was failed: delay levels 3 to 18 of a broker's
-`messageDelayLevel` (`ConsumerSendMsgBackProcessor`, level 3 + the number of attempts so far)."""
-
-QUIET_S: Final = 10.0
-"""A group that has got nothing for so long, with members in it, has got all that it will get."""
 
 _SLACK_S: Final = 8.0
 """The time after a delay within which a message must come again: the schedule's period, and a pull."""
@@ -44,13 +38,14 @@ class Delivered:
     """`skipped-by-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `redelivered-to-holder`.
 
     wanted  the tags that the group subscribes to; None: everything. holds: True if each queue belongs to one member;
-            False: any member may get any message, and acknowledges it.
+            False: any member may get any message, and acknowledges it; then a committed offset proves nothing.
+    quiet_s a group that has got nothing for so long, with members in it, has got all that it will get.
     """
 
     name = "delivered"
 
-    def __init__(self, wanted: frozenset[str] | None = None, *, holds: bool = True) -> None:
-        self.wanted, self.holds = wanted, holds
+    def __init__(self, wanted: frozenset[str] | None = None, *, holds: bool = True, quiet_s: float = QUIET_S) -> None:
+        self.wanted, self.holds, self.quiet = wanted, holds, int(quiet_s * SECOND)
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -59,13 +54,13 @@ class Delivered:
         """
         told, there, scene = takes(run.history), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
-        judged = _Judged(run, told, there, self.wanted, scene, self.holds)
+        judged = _Judged(run, told, there, self.wanted, scene, self.holds, self.quiet)
         found = [
             *anomalies(scene, "skipped-by-group", judged.skipped, _SKIPPED),
             *anomalies(scene, "skipped-by-group", judged.reused, f"{_SKIPPED}; it had received another message "
                        "from that offset, which is gone", legal=None if permit is None else permit.why),
             *anomalies(scene, "undelivered", judged.waiting, "{n} messages were not delivered although the group had "
-                       f"members and got nothing for {QUIET_S:g} s", limit=int(QUIET_S * SECOND)),
+                       f"members and got nothing for {self.quiet / SECOND:g} s", limit=self.quiet),
             *anomalies(scene, "retry-lost", judged.unfinished, "{n} messages failed and did not come again in time"),
             *anomalies(scene, "filtered-delivered", judged.unwanted, "{n} messages were delivered although the group's "
                        "filter does not match them"),
@@ -92,16 +87,20 @@ class Delivered:
         if told.problems:
             _, life, text = told.problems[0]
             reason += f"; {many(len(told.problems), 'problem')} of members, the first of {life}: {text[:160]}"
-        return conclude(self.name, run, found, stats, reason, self._unknown(told, there, count), excuses=excuses)
+        return conclude(
+            self.name, run, found, stats, reason, self._unknown(told, there, count, len(judged.unsure)), excuses=excuses
+        )
 
-    @staticmethod
-    def _unknown(told: Takes, there: Stored, count: int) -> str | None:
+    def _unknown(self, told: Takes, there: Stored, count: int, unsure: int) -> str | None:
         if not told.deliveries:
             return "no message was delivered to any member"
         if there.unread or not count:
             return f"not every queue was read to its end: {', '.join(there.unread[:4]) or 'no message is stored'}"
-        if told.quiet < QUIET_S * SECOND:
-            return f"the group was still busy {told.quiet / SECOND:.1f} s before its end; {QUIET_S:g} s are needed"
+        if unsure:
+            got = f"it got the last one {told.quiet / SECOND:.1f} s before its end"
+            return (
+                f"{many(unsure, 'message')} not delivered to the group: {got}, and {self.quiet / SECOND:g} s are needed"
+            )
         return None
 
 
@@ -121,8 +120,9 @@ class _Judged:
         wanted: frozenset[str] | None,
         scene: RunTimeline,
         holds: bool,
+        quiet: int,
     ) -> None:
-        self.scene, self.holds = scene, holds
+        self.scene, self.holds, self.quiet = scene, holds, quiet
         self.told = told
         properties = properties_of(run.history)
         tags = {identity: of.get("TAGS") for identity, of in properties.items()}
@@ -138,7 +138,8 @@ class _Judged:
             for call in run.history.clients.calls
             if call.invoke.f == "send" and call.completion is not None and call.completion.type == "ok"
         }
-        committed, places = _committed(run), {(d.key, d.offset) for d in told.deliveries}
+        committed = _committed(run) if holds else {}
+        places = {(d.key, d.offset) for d in told.deliveries}
         missed = [
             (key, offset, identity)
             for key, of in self.owed.items()
@@ -149,8 +150,8 @@ class _Judged:
         self.skipped = [self._missed(*each) for each in behind if each[:2] not in places]
         self.reused = [self._missed(*each) for each in behind if each[:2] in places]
         self.waiting = [self._missed(*each) for each in missed if each[1] >= committed.get(each[0], -1)]
-        if told.quiet < QUIET_S * SECOND:
-            self.waiting = []
+        self.unsure = self.waiting if told.quiet < quiet else []
+        self.waiting = [] if self.unsure else self.waiting
         self.dead = dead_letters(run.history) or {}
         self.open = 0
         self.unfinished = list(self._unfinished())
@@ -180,7 +181,7 @@ class _Judged:
             if identity not in ids or last.end is None or any(each.done for each in deliveries):
                 continue
             if last.done is None:  # its process was ended: the message belongs to another member then
-                due = last.end + int(QUIET_S * SECOND)
+                due = last.end + self.quiet
             else:
                 due = last.end + int((DELAYS_S[min(last.attempt, len(DELAYS_S) - 1)] + _SLACK_S) * SECOND)
             if due > self.told.until:

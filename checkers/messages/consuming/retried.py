@@ -14,7 +14,7 @@ from typing import Any, Final
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
-from checkers.messages.consuming.delivered import DELAYS_S
+from checkers.messages.consumer_times import DELAYS_S
 from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
