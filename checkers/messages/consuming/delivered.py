@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
-from checkers.base.timeline import RunTimeline
+from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consumer_times import DELAYS_S, QUIET_S
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, subscribed, takes
@@ -219,7 +219,10 @@ class _Judged:
                 return "its member was ended, and its acknowledgement may be missing"
             # A change of master may leave several copies of a message that is not acknowledged, and each comes again.
             start = self.by_id[after.id][0].start - int(_ACK_S * SECOND)
-            return "a fault since its first delivery" if self.scene.in_force(start, after.start) else None
+            if self.scene.in_force(start, after.start):
+                return "a fault since its first delivery"
+            changed = any(start < period.since <= after.start for period in self.scene.masters_of(group_of(after.key)))
+            return "a change of master since its first delivery" if changed else None
         if after.life.member == before.life.member and after.life != before.life:
             return "its member was ended, and had not committed yet"
         if after.life != before.life:

@@ -7,7 +7,7 @@ completion less its age.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -86,7 +86,7 @@ def takes(history: History) -> Takes:
     """The events of all members."""
     found = Takes()
     open_: dict[tuple[Life, int], Delivery] = {}
-    for at, life, op, kind, rest in sorted(_events(history, found), key=lambda each: each[0]):
+    for at, life, op, kind, rest in sorted(_in_order(_events(history, found)), key=lambda each: each[0]):
         match kind:
             case "delivered":
                 n, key, offset, identity, attempt, tag = rest
@@ -108,6 +108,16 @@ def takes(history: History) -> Takes:
 
 
 Told = tuple[int, Life, int, str, Sequence[Any]]
+
+
+def _in_order(events: Iterable[Told]) -> Iterator[Told]:
+    """Yields the events with times that never go back within a member: a completion is stamped a little after the age
+    of its events was taken, by another amount each time.
+    """
+    last: dict[str, int] = {}
+    for at, life, op, kind, rest in events:
+        time = last[life.member] = max(at, last.get(life.member, 0))
+        yield time, life, op, kind, rest
 
 
 def _events(history: History, found: Takes) -> Iterator[Told]:
