@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Broadcast, Delivered, Ordered, Retried
+from checkers.messages.consuming import Broadcast, Delivered, Ordered, Prompt, Retried
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
@@ -101,3 +101,33 @@ def test_every_member_of_a_broadcast_group_gets_everything() -> None:
     assert broadcast().verdict == Verdict.VALID
     result = broadcast(missing=2)
     assert [(a.name, a.cases) for a in result.anomalies] == [("missed-by-member", 2)]
+
+
+def waiting(wait_s: float, *, change: bool = False) -> CheckResult:
+    """Thirty messages to one member, one a second; the last one comes so late."""
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    events: list[tuple[float, list[object]]] = [(0.5, ["queues", ["t:a:0"]])]
+    if change:
+        events.append((39.5, ["queues", ["t:a:0", "t:a:1"]]))
+    for n in range(30):
+        story.call(10 + n, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
+        came = 10.02 + n + (wait_s if n == 29 else 0)
+        events += [(came, ["delivered", n + 1, "t:a:0", n, n + 1, 0, "a"]), (came + 0.01, ["done", n + 1, True])]
+    events.sort(key=lambda event: event[0])
+    story.call(60, "take", None, None, [[k, int((60.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
+    return Prompt().check(story.run())
+
+
+def test_a_calm_group_gets_messages_soon() -> None:
+    """Just within the limit is silent, just beyond it is found; a change of queues in between excuses it."""
+    assert waiting(1.9).verdict == Verdict.VALID
+    assert waiting(1.9).stats["max_ms"] < 2000
+    late = waiting(2.1)
+    assert [(a.name, a.cases) for a in late.anomalies] == [("slow-to-group", 1)]
+    excused = waiting(2.1, change=True)
+    assert excused.verdict == Verdict.VALID
+    # Six of the first seconds, which begin with the member's first delivery, and the late one.
+    assert [(e.rule, e.used) for e in excused.excuses] == [("slow-to-group", 7)]
+    assert [(e.rule, e.used) for e in late.excuses] == [("slow-to-group", 6)]

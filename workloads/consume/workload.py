@@ -211,7 +211,7 @@ class ConsumeWorkload(MessageWorkload):
         )
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.messages.consuming import Broadcast, Delivered, Ordered, Retried
+        from checkers.messages.consuming import Broadcast, Delivered, Ordered, Prompt, Retried
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
@@ -222,6 +222,7 @@ class ConsumeWorkload(MessageWorkload):
             of_group.append(Ordered(wanted, self.again))
         if self.options.failing:
             of_group.append(Retried(self.again, delays=listener == "concurrently" and not self.grpc))
+        of_group.append(Prompt())
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 
     def server_settings(self) -> Mapping[str, str]:
