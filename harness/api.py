@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from infra.machines.api import Share
 from infra.options import NoOptions, dump
 from results.strikes import Effect, EffectKind
 
@@ -208,6 +209,20 @@ class Workload(ABC):
         identified  acknowledgements carry message ids.
         """
         return None
+
+    @property
+    def client_nodes(self) -> int:
+        """The number of nodes that it needs for programs of applications, besides those of the servers."""
+        return 0
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Kinds of servers that it needs besides those that every topology has: `proxy`."""
+        return ()
+
+    def shares(self) -> Sequence[Share]:
+        """Folders that every node must have, besides the servers' own. Raises InfraError."""
+        return ()
 
     def server_settings(self) -> Mapping[str, str]:
         """Settings the workload's options imply (e.g. snapshot mode); `--set` has the last word."""

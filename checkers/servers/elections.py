@@ -87,9 +87,10 @@ def _of_log(run: RunRecord, node: str, path: Path) -> Iterator[_Refused]:
             continue
         if proposal := _PROPOSED.search(line):
             proposed[proposal[1]] = at
-        elif (refusal := _REFUSED.search(line)) and at - proposed.get(refusal[2], -_BETWEEN - 1) <= _BETWEEN:
-            del proposed[refusal[2]]
-            yield _Refused(node, refusal[2], at, refusal[1])
+        elif refusal := _REFUSED.search(line):
+            since = proposed.pop(refusal[2], None)
+            if since is not None and at - since <= _BETWEEN:
+                yield _Refused(node, refusal[2], at, refusal[1])
 
 
 def _tell(group: str, refused: Sequence[_Refused]) -> Anomaly | None:

@@ -233,7 +233,7 @@ def make_topology(plan: ResolvedPlan, workload: Workload, versions: Sequence[str
         ),
         rules=[_launch_rule(rule) for rule in server.rules],
         versions=versions,
-        kinds=client.plugin.cls.kinds if client is not None else (),
+        kinds=[*(client.plugin.cls.kinds if client is not None else ()), *workload.kinds],
     )
     made: Topology = chosen.plugin.cls(settings, chosen.options)
     return made

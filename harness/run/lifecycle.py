@@ -28,7 +28,7 @@ from harness.nemesis.schedule import strikes
 from harness.parts import registry, resolve
 from harness.parts import reuse as reusing
 from harness.parts.resolve import ResolvedPlan
-from harness.plan.plan import Plan
+from harness.plan.plan import Plan, PlanError
 from harness.run.environment import Environment, describe
 from harness.run.parts import Parts, Prepared, Run, Say
 from harness.run.phases import usual_phases
@@ -78,6 +78,11 @@ def check(plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None) -
     if chosen.backend is not None:
         backend: Backend = chosen.backend.plugin.cls()
         backend.check(chosen.backend.options, len(plan.nodes), any(fault.destructive for fault in faults))
+        if workload.client_nodes and not backend.makes_clients:
+            raise PlanError(
+                f"workload {plan.workload!r} needs machines for its clients, and --cluster {backend.name} makes none; "
+                "--cluster docker or local is right"
+            )
     versions = [version for fault in faults for version in fault.versions()]
     topology = resolve.make_topology(plan, workload, versions)
     topology.fits(plan.nodes)
@@ -145,18 +150,24 @@ def _cluster(prepared: Prepared, folder: RunDir, say: Say) -> Iterator[_Held]:
     """Machines for the run. At the end they are kept, if requested and no fault is left on them, or removed."""
     plan, topology = prepared.plan, prepared.parts.topology
     options = prepared.parts.backend_options or getattr(prepared.backend, "Options", NoOptions)()
-    shares = list(topology.shares())
+    shares = [*topology.shares(), *prepared.parts.workload.shares()]
     if not prepared.reuse:
         shares += class_data.shares(prepared.backend, options, topology, say)
     spec = ClusterSpec(
         run_id=prepared.reuse or f"h{time.time_ns():x}",
         nodes=len(plan.nodes),
+        clients=prepared.parts.workload.client_nodes,
         shares=shares,
         control_log=folder.control,
         options=options,
     )
     held = _Held(prepared.backend.reuse(spec) if prepared.reuse else prepared.backend.provision(spec))
     try:
+        if len(held.cluster.clients) < spec.clients:
+            raise InfraError(
+                f"the kept cluster {spec.run_id} has {len(held.cluster.clients)} nodes for clients, and workload "
+                f"{plan.workload!r} needs {spec.clients}: use one that such a run has kept"
+            )
         yield held
     finally:
         # A second Ctrl-C must not leave half a cluster behind.

@@ -84,7 +84,7 @@ def collect(deployment: Deployment, folder: RunDir) -> dict[str, str]:
     were removed from outside.
     """
 
-    nodes = deployment.nodes
+    nodes = [*deployment.nodes, *deployment.clients]
 
     def fetch(node: Node) -> str | None:
         try:

@@ -148,6 +148,7 @@ class ClusterSpec:
     """The cluster to provision. `control_log`: the file every command is noted in (`control.jsonl`: node, argv, code,
     ms).
 
+    clients  further nodes, without servers: programs of applications run there.
     options  the backend's own (`Backend.Options`); None: their defaults.
     """
 
@@ -155,6 +156,7 @@ class ClusterSpec:
     nodes: int = 5
     shares: Sequence[Share] = ()
     control_log: Path | None = None
+    clients: int = 0
     options: Any = None
 
 
@@ -185,11 +187,15 @@ class Leftover:
 
 
 class Cluster(Protocol):
-    """Provisioned nodes. `facts` goes to the run's environment (backend, image hash, engine version, ...)."""
+    """Provisioned nodes. `facts` goes to the run's environment (backend, image hash, engine version, ...).
+
+    nodes    those of the servers: `n1`, `n2`, ... clients: those of applications: `c1`, `c2`, ...
+    """
 
     backend: str
     run_id: str
     nodes: Sequence[Node]
+    clients: Sequence[Node]
     facts: Mapping[str, str]
     destructive: bool
     """True if faults that stop processes or cut networks are permitted here."""
@@ -216,6 +222,8 @@ class Backend(Protocol):
     """Its place among the backends that `--cluster auto` tries; None: it is never tried."""
     keeps: ClassVar[bool]
     """True if its clusters can outlive a run (`Cluster.keep`)."""
+    makes_clients: ClassVar[bool]
+    """True if it can make nodes for clients (`ClusterSpec.clients`)."""
 
     def nodes_of(self, options: Any) -> int | None:
         """The number of machines that its options name, or None."""

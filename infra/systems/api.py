@@ -296,6 +296,11 @@ class Deployment:
         return self.cluster.nodes
 
     @property
+    def clients(self) -> Sequence[Node]:
+        """The nodes without servers, where programs of applications run."""
+        return self.cluster.clients
+
+    @property
     def record(self) -> DeploymentRecord:
         return self.topology.record()
 

@@ -82,16 +82,17 @@ def fetch_jars(pom: Path, lock_file: Path, defined: Mapping[str, str] | None = N
     return folder
 
 
-def compile_jar(sources: Path, class_path: Path, name: str) -> Path:
+def compile_jar(sources: Path, class_path: Path, name: str, more: Sequence[Path] = ()) -> Path:
     """A folder that holds `name`.jar, compiled from all sources of a folder; cached by their content.
 
-    `class_path` is a folder of jars. A `MANIFEST.MF` beside the sources becomes the jar's. Raises InfraError with
-    javac's first error.
+    `class_path` and `more` are folders of jars. A `MANIFEST.MF` beside the sources becomes the jar's. Raises
+    InfraError with javac's first error.
     """
     files = sorted(sources.glob("*.java"))
     if not files:
         raise InfraError(f"{sources}: no Java sources there; the installation is incomplete")
-    digest = hashlib.sha256(f"{_RELEASE} {class_path.name}".encode())
+    folders = [*more, class_path]
+    digest = hashlib.sha256(" ".join([str(_RELEASE), *(each.name for each in folders)]).encode())
     manifest = sources / "MANIFEST.MF"
     for file in [*files, *([manifest] if manifest.exists() else [])]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -99,18 +100,18 @@ def compile_jar(sources: Path, class_path: Path, name: str) -> Path:
     with exclusive("java"):
         if not folder.is_dir():
             with fresh(folder) as making:
-                _compile(files, class_path, making, name)
+                _compile(files, folders, making, name)
                 making.rename(folder)
     return folder
 
 
-def _compile(files: Sequence[Path], class_path: Path, into: Path, name: str) -> None:
+def _compile(files: Sequence[Path], class_path: Sequence[Path], into: Path, name: str) -> None:
     """Compiles and packs. `jar` comes with every JDK that has `javac`."""
     javac = _tool("javac", "a JDK (Debian: openjdk-17-jdk-headless)")
     jar = _tool("jar", "a JDK (Debian: openjdk-17-jdk-headless)")
     classes = into / "classes"
     argv = [javac, "--release", str(_RELEASE), "-Xlint:-options", "-encoding", "UTF-8"]
-    argv += ["-cp", f"{class_path}/*", "-d", str(classes), *map(str, files)]
+    argv += ["-cp", ":".join(f"{folder}/*" for folder in class_path), "-d", str(classes), *map(str, files)]
     _run(argv, _COMPILE_TIMEOUT_S, "javac", "error:")
     manifest = files[0].parent / "MANIFEST.MF"
     argv = [jar, "--create", "--file", str(into / f"{name}.jar")]

@@ -80,3 +80,18 @@ def test_elections_with_a_cause_are_not_told(lines: Lines, tmp_path: Path) -> No
 
 def test_a_run_without_logs_of_controllers_is_not_judged() -> None:
     assert not Elections.concerns(RunRecord(History([])))
+
+
+def test_a_refusal_before_the_start_of_the_run_is_no_failure(tmp_path: Path) -> None:
+    """Servers start, and write, before the run does: such a line made the judge fail, and the verdict unknown."""
+    path = tmp_path / "n1" / "controller.log"
+    path.parent.mkdir()
+    path.write_text(f"2025-12-31 23:59:50.000 WARN x - {REFUSED}\n")
+    servers = [ServerRecord("n1", "controller")]
+    record = RunRecord(
+        History([]),
+        environment={"started_at": "2026-01-01T00:00:00.000000+00:00"},
+        logs={"n1": [path]},
+        deployment=DeploymentRecord("toy", {"n1": ""}, servers),
+    )
+    assert Elections().check(record).verdict == Verdict.VALID

@@ -48,6 +48,7 @@ class SimCluster:
 
     def __init__(self, count: int) -> None:
         self.nodes = [SimNode(f"n{i + 1}") for i in range(count)]
+        self.clients: Sequence[SimNode] = ()
         self.facts: Mapping[str, str] = {"backend": "sim"}
         self.destroyed = False
 
@@ -66,6 +67,7 @@ class SimBackend:
     Options: ClassVar[type] = NoOptions
     auto_rank: ClassVar[int | None] = None
     keeps: ClassVar[bool] = False
+    makes_clients: ClassVar[bool] = False
 
     def nodes_of(self, options: Any) -> int | None:
         return None

@@ -10,6 +10,7 @@ class MakesMachines:
     """Its machines are the harness's own: everything is permitted on them, and they can be kept."""
 
     keeps: ClassVar[bool] = True
+    makes_clients: ClassVar[bool] = True
 
     def nodes_of(self, options: Any) -> int | None:
         """None: the options do not name machines."""

@@ -27,6 +27,10 @@ from results.cache import cache_dir
 log = logging.getLogger("infra")
 """The log of steps that take long for a user (INFO)."""
 
+SERVER: Final = "n"
+CLIENT: Final = "c"
+"""The first letter of the names of nodes with servers, and of nodes with clients."""
+
 REACH_TIMEOUT_S: Final = 30.0
 HOST_KEY: Final = "/etc/ssh/ssh_host_ed25519_key"
 
@@ -51,7 +55,9 @@ class OwnedCluster:
         cluster outlive this process, with a note; None: it does already.
         """
         self._detach, self._pid_of = detach, pid_of
-        self.backend, self.run_id, self.nodes, self.facts = backend, run_id, nodes, facts
+        self.backend, self.run_id, self.facts = backend, run_id, facts
+        self.nodes: Sequence[Node] = [node for node in nodes if node.name.startswith(SERVER)]
+        self.clients: Sequence[Node] = [node for node in nodes if node.name.startswith(CLIENT)]
         self._control_log, self._tear_down = control_log, tear_down
         self._lock = threading.Lock()
         self._gone = False
@@ -80,7 +86,7 @@ class OwnedCluster:
         with self._lock:
             if self._gone:
                 return
-            for node in self.nodes:
+            for node in (*self.nodes, *self.clients):
                 node.close()
             how()
             self._control_log.close()
@@ -121,15 +127,15 @@ def give_up(tear_down: Callable[[], None]) -> None:
 
 
 def node_names(spec: ClusterSpec) -> list[str]:
-    """`n1`, `n2`, ... Raises InfraError for an impossible number of nodes, or an invalid share."""
-    if not 1 <= spec.nodes <= MAX_NODES:
-        raise InfraError(f"{spec.nodes} nodes: a cluster has 1 to {MAX_NODES}")
+    """`n1`, `n2`, ..., then `c1`, `c2`, ... Raises InfraError for an impossible number, or an invalid share."""
+    if not 1 <= spec.nodes + spec.clients <= MAX_NODES:
+        raise InfraError(f"{spec.nodes + spec.clients} nodes: a cluster has 1 to {MAX_NODES}")
     for share in spec.shares:
         if not share.source.is_dir():
             raise InfraError(f"the folder {share.source}, to be shared with the nodes, does not exist")
         if not PurePosixPath(share.path).is_absolute() or ".." in PurePosixPath(share.path).parts:
             raise InfraError(f"{share.path!r}: a share needs an absolute path on the nodes")
-    return [f"n{i}" for i in range(1, spec.nodes + 1)]
+    return [f"{SERVER}{i + 1}" for i in range(spec.nodes)] + [f"{CLIENT}{i + 1}" for i in range(spec.clients)]
 
 
 def hosts_file(addresses: Mapping[str, str]) -> bytes:

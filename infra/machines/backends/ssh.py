@@ -111,6 +111,7 @@ class SshCluster:
     ) -> None:
         self.run_id, self.facts, self.destructive = run_id, facts, destructive
         self.nodes: Sequence[Node] = nodes
+        self.clients: Sequence[Node] = ()
         self._ssh, self._control_log = nodes, control_log
         self._lock = threading.Lock()
         self._gone = False
@@ -177,6 +178,7 @@ class SshBackend:
     Options: ClassVar[type] = SshOptions
     auto_rank: ClassVar[int | None] = None
     keeps: ClassVar[bool] = False
+    makes_clients: ClassVar[bool] = False
 
     def __init__(self, programs: Mapping[str, str] = PROGRAMS) -> None:
         self._programs = programs

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long consumers of a group may take: for the workload that waits for them, and the judges."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""The delay before attempt 1, 2, ... of a message that was failed: delay levels 3 to 18 of a broker's
+`messageDelayLevel` (`ConsumerSendMsgBackProcessor`, level 3 + the number of attempts so far)."""
+
+ORDERLY_S: Final = 1.0
+"""The pause of an orderly consumer before it tries a message again (`suspendCurrentQueueTimeMillis`)."""
+
+QUIET_S: Final = 55.0
+"""A group that has got nothing for so long, with members in it, has got all that it will get: a pull at a silent
+broker ends after 30 s (`consumerTimeoutMillisWhenSuspend`), a client looks for queues every 20 s
+(`rebalance.waitInterval`), and for routes every 5 s here.
+"""

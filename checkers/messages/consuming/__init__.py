@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges of a consumer group of RocketMQ's own clients, by what its members told (`takes`).
+
+`Delivered`: every message reaches the group, and none that it did not ask for. `Ordered`: an orderly group gets each
+queue in order, and one member at a time works on it. `Retried`: a message that failed comes again as often and as late
+as promised, and becomes a dead letter then. `Broadcast`: every member gets every message. `Prompt`: a calm group gets a
+message soon.
+"""
+
+from checkers.messages.consuming.broadcast import Broadcast
+from checkers.messages.consuming.delivered import Delivered
+from checkers.messages.consuming.ordered import Ordered
+from checkers.messages.consuming.prompt import Prompt
+from checkers.messages.consuming.retried import Retried
+
+__all__ = ["Broadcast", "Delivered", "Ordered", "Prompt", "Retried"]

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges that every member of a broadcast group gets every message.
+
+Source: "Broadcasting consumption" (docs/en/Features.md of apache/rocketmq): each consumer instance of the group gets
+every message. An instance that is new begins at the start of each queue (CONSUME_FROM_FIRST_OFFSET).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checkers.base.cases import Case, anomalies
+from checkers.base.legality import conclude
+from checkers.base.timeline import RunTimeline
+from checkers.messages.consumer_times import QUIET_S
+from checkers.messages.consuming.stored import stored
+from checkers.messages.consuming.takes import Life, properties_of, subscribed, takes
+from checkers.messages.ops import of_messages
+from results.figures import SECOND, many
+from results.record import RunRecord
+from results.verdict import CheckResult
+
+
+class Broadcast:
+    """`missed-by-member`. wanted: the tags that the group subscribes to; None: everything."""
+
+    name = "broadcast"
+
+    def __init__(self, wanted: frozenset[str] | None = None) -> None:
+        self.wanted = wanted
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `members` that were there at the end, `messages` for each, `deliveries`."""
+        told, there, scene = takes(run.history), stored(run), RunTimeline(run)
+        tags = {id: of.get("TAGS") for id, of in properties_of(run.history).items()}
+        owed = {
+            id: (key, offset)
+            for key, of in there.queues.items()
+            for offset, id in of.items()
+            if subscribed(tags.get(id), self.wanted)
+        }
+        got: dict[Life, set[Any]] = {
+            life: set() for life in told.queues if told.ends.get(life, told.until) >= told.until
+        }
+        for delivery in told.deliveries:
+            if delivery.life in got:
+                got[delivery.life].add(delivery.id)
+        missed = [
+            Case(0, told.until, [], f"message {id} (offset {owed[id][1]} of {owed[id][0]}) did not come to {life}",
+                 owed[id][0])
+            for life, ids in got.items()
+            for id in sorted(owed.keys() - ids)
+        ]  # fmt: skip
+        quiet = told.quiet >= QUIET_S * SECOND or not missed
+        found = list(anomalies(scene, "missed-by-member", missed if quiet else [], "{n} times a member did not get a "
+                               "message", limit=int(QUIET_S * SECOND)))  # fmt: skip
+        stats = {"members": len(got), "messages": len(owed), "deliveries": len(told.deliveries)}
+        unknown = None
+        if not got or not owed:
+            unknown = "no member was there at the end" if not got else "no message is stored"
+        elif there.unread:
+            unknown = f"not every queue was read to its end: {', '.join(there.unread[:4])}"
+        elif not quiet:
+            unknown = f"the group was still busy {told.quiet / SECOND:.1f} s before its end; {QUIET_S:g} s are needed"
+        reason = f"{many(len(got), 'member')} got {many(len(owed), 'message')} each"
+        return conclude(self.name, run, found, stats, reason, unknown)

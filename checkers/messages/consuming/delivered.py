@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges that every message reaches the group, and that nothing else does.
+
+RocketMQ promises at-least-once delivery to each group that subscribes ("At least Once", docs/en/Features.md of
+apache/rocketmq): so a message may come again. But a consumer that goes on in one process, and keeps its queue, has the
+message's offset behind it: only a change (a rebalance, the end of a member) may bring the message back. A message that
+was failed comes again after the delay of its attempt ("Message retry", the same page).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from checkers.base.cases import Case, anomalies
+from checkers.base.legality import conclude, permission
+from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.consumer_times import DELAYS_S, QUIET_S
+from checkers.messages.consuming.stored import Stored, stored
+from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, subscribed, takes
+from checkers.messages.ops import of_messages
+from results.figures import SECOND, clock, many
+from results.record import RunRecord
+from results.verdict import CheckResult, Excuse
+
+_SLACK_S: Final = 8.0
+"""The time after a delay within which a message must come again: the schedule's period, and a pull."""
+
+_ACK_S: Final = 5.0
+"""The longest time between a success and the client's acknowledgement of it."""
+
+_SKIPPED: Final = "{n} messages were never delivered to the group, which committed an offset behind them"
+_AT_LEAST_ONCE: Final = "at-least-once"
+
+
+class Delivered:
+    """`skipped-by-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `redelivered-to-holder`.
+
+    wanted  the tags that the group subscribes to; None: everything. holds: True if each queue belongs to one member;
+            False: any member may get any message, and acknowledges it; then a committed offset proves nothing.
+    quiet_s a group that has got nothing for so long, with members in it, has got all that it will get.
+    """
+
+    name = "delivered"
+
+    def __init__(self, wanted: frozenset[str] | None = None, *, holds: bool = True, quiet_s: float = QUIET_S) -> None:
+        self.wanted, self.holds, self.quiet = wanted, holds, int(quiet_s * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `messages` that are stored and wanted, `deliveries`, `again`: deliveries after a success,
+        `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`, `problems` that members told.
+        """
+        told, there, scene = takes(run.history), stored(run), RunTimeline(run)
+        permit = permission(run, "lost", "dirty-read")
+        judged = _Judged(run, told, there, self.wanted, scene, self.holds, self.quiet)
+        found = [
+            *anomalies(scene, "skipped-by-group", judged.skipped, _SKIPPED),
+            *anomalies(scene, "skipped-by-group", judged.reused, f"{_SKIPPED}; it had received another message "
+                       "from that offset, which is gone", legal=None if permit is None else permit.why),
+            *anomalies(scene, "undelivered", judged.waiting, "{n} messages were not delivered although the group had "
+                       f"members and got nothing for {self.quiet / SECOND:g} s", limit=self.quiet),
+            *anomalies(scene, "retry-lost", judged.unfinished, "{n} messages failed and did not come again in time"),
+            *anomalies(scene, "filtered-delivered", judged.unwanted, "{n} messages were delivered although the group's "
+                       "filter does not match them"),
+            *anomalies(scene, "redelivered-to-holder", judged.repeated, "{n} messages came again to a process that had "
+                       "finished them and kept their queue"),
+        ]  # fmt: skip
+        count = sum(map(len, judged.owed.values()))
+        again = sum(judged.again.values())
+        stats = {
+            "messages": count,
+            "deliveries": len(told.deliveries),
+            "again": again,
+            "attempts": sum(delivery.again for delivery in told.deliveries),
+            "members": len({delivery.life for delivery in told.deliveries}),
+            "quiet_s": round(told.quiet / SECOND, 1),
+            "problems": len(told.problems),
+        }
+        excuses = [Excuse("redelivered", n, f"{_AT_LEAST_ONCE}: {why}") for why, n in judged.again.items()]
+        if there.partial:
+            excuses.append(Excuse("undelivered", there.partial, "no one master shows them, and a replica lacks them"))
+        if judged.open:
+            excuses.append(Excuse("retry-lost", judged.open, "the run ended before their delay was over"))
+        reason = f"{many(count, 'message')} for the group, {len(told.deliveries):,} deliveries"
+        if told.problems:
+            _, life, text = told.problems[0]
+            reason += f"; {many(len(told.problems), 'problem')} of members, the first of {life}: {text[:160]}"
+        return conclude(
+            self.name, run, found, stats, reason, self._unknown(told, there, count, len(judged.unsure)), excuses=excuses
+        )
+
+    def _unknown(self, told: Takes, there: Stored, count: int, unsure: int) -> str | None:
+        if not told.deliveries:
+            return "no message was delivered to any member"
+        if there.unread or not count:
+            return f"not every queue was read to its end: {', '.join(there.unread[:4]) or 'no message is stored'}"
+        if unsure:
+            got = f"it got the last one {told.quiet / SECOND:.1f} s before its end"
+            return (
+                f"{many(unsure, 'message')} not delivered to the group: {got}, and {self.quiet / SECOND:g} s are needed"
+            )
+        return None
+
+
+class _Judged:
+    """The cases of each kind.
+
+    owed   queue -> offset -> id of the messages that the group should have got. reused: messages at an offset from
+           which the group got another one: that one was lost. again: the reason why a message may
+           come again -> how often it did. open: failed messages whose next attempt was not due yet.
+    """
+
+    def __init__(
+        self,
+        run: RunRecord,
+        told: Takes,
+        there: Stored,
+        wanted: frozenset[str] | None,
+        scene: RunTimeline,
+        holds: bool,
+        quiet: int,
+    ) -> None:
+        self.scene, self.holds, self.quiet = scene, holds, quiet
+        self.told = told
+        properties = properties_of(run.history)
+        tags = {identity: of.get("TAGS") for identity, of in properties.items()}
+        self.owed = {
+            key: {offset: id for offset, id in of.items() if subscribed(tags.get(id), wanted)}
+            for key, of in there.queues.items()
+        }
+        self.by_id: dict[Any, list[Delivery]] = {}
+        for delivery in told.deliveries:
+            self.by_id.setdefault(delivery.id, []).append(delivery)
+        self.acked = {
+            call.completion.value[1]: call.completion
+            for call in run.history.clients.calls
+            if call.invoke.f == "send" and call.completion is not None and call.completion.type == "ok"
+        }
+        committed = _committed(run) if holds else {}
+        places = {(d.key, d.offset) for d in told.deliveries}
+        missed = [
+            (key, offset, identity)
+            for key, of in self.owed.items()
+            for offset, identity in of.items()
+            if identity not in self.by_id
+        ]
+        behind = [each for each in missed if each[1] < committed.get(each[0], -1)]
+        self.skipped = [self._missed(*each) for each in behind if each[:2] not in places]
+        self.reused = [self._missed(*each) for each in behind if each[:2] in places]
+        self.waiting = [self._missed(*each) for each in missed if each[1] >= committed.get(each[0], -1)]
+        self.unsure = self.waiting if told.quiet < quiet else []
+        self.waiting = [] if self.unsure else self.waiting
+        self.dead = dead_letters(run.history) or {}
+        self.open = 0
+        self.unfinished = list(self._unfinished())
+        self.unwanted = [
+            Case(d.start, d.start, [d.op], f"message {d.id} with the tag {tags.get(d.id)} to {d.life}", d.key)
+            for d in told.deliveries
+            if d.id in tags and not subscribed(tags[d.id], wanted)
+        ]
+        self.again: Counter[str] = Counter()
+        self.repeated = list(self._repeated())
+
+    def _missed(self, key: str, offset: int, identity: Any) -> Case:
+        sent = self.acked.get(identity)
+        at = 0 if sent is None else sent.time
+        by = "" if sent is None else f", acknowledged by {sent.extra.get('node')} at {clock(at)}"
+        return Case(at, self.told.until, [] if sent is None else [sent.index],
+                    f"message {identity}{by}, is at offset {offset} of {key}", key)  # fmt: skip
+
+    def _unfinished(self) -> Iterator[Case]:
+        """Yields the messages that were failed, never finished, and are no dead letters, although there was time for
+        another attempt.
+        """
+        dead = self.dead
+        ids = {identity for of in self.owed.values() for identity in of.values() if identity not in dead}
+        for identity, deliveries in self.by_id.items():
+            last = deliveries[-1]
+            if identity not in ids or last.end is None or any(each.done for each in deliveries):
+                continue
+            if last.done is None:  # its process was ended: the message belongs to another member then
+                due = last.end + self.quiet
+            else:
+                due = last.end + int((DELAYS_S[min(last.attempt, len(DELAYS_S) - 1)] + _SLACK_S) * SECOND)
+            if due > self.told.until:
+                self.open += 1
+                continue
+            what = "failed" if last.done is False else "not finished"
+            yield Case(last.start, last.end, [last.op],
+                       f"message {identity} was {what} by {last.life} at {clock(last.end)} (attempt {last.attempt})",
+                       last.key)  # fmt: skip
+
+    def _repeated(self) -> Iterator[Case]:
+        """Yields deliveries to a process that had finished the message, and kept the queue since; counts the others."""
+        finished: dict[Any, Delivery] = {}
+        for delivery in self.told.deliveries:
+            # A message that was popped comes again from a retry topic, at another place.
+            place = (delivery.key, delivery.offset) if self.holds else delivery.id
+            before = finished.get(place)
+            if before is not None and (before.end or 0) < delivery.start and before.id == delivery.id:
+                why = self._why(before, delivery)
+                if why is None:
+                    ended = before.end or 0
+                    text = f"message {delivery.id} (offset {delivery.offset} of {delivery.key}) to {delivery.life} at "
+                    text += f"{clock(delivery.start)}, finished there at {clock(ended)}"
+                    yield Case(ended, delivery.start, [before.op, delivery.op], text, delivery.key)
+                else:
+                    self.again[why] += 1
+            if delivery.done:
+                finished[place] = delivery
+
+    def _why(self, before: Delivery, after: Delivery) -> str | None:
+        """The reason why a message may come again, looked up in what the members told; None: there is none."""
+        if not self.holds:
+            ended = self.told.ends.get(before.life)
+            if ended is not None and ended <= after.start:
+                return "its member was ended, and its acknowledgement may be missing"
+            # A change of master may leave several copies of a message that is not acknowledged, and each comes again.
+            start = self.by_id[after.id][0].start - int(_ACK_S * SECOND)
+            if self.scene.in_force(start, after.start):
+                return "a fault since its first delivery"
+            changed = any(start < period.since <= after.start for period in self.scene.masters_of(group_of(after.key)))
+            return "a change of master since its first delivery" if changed else None
+        if after.life.member == before.life.member and after.life != before.life:
+            return "its member was ended, and had not committed yet"
+        if after.life != before.life:
+            return "its queue went to another member, which began at the committed offset"
+        if self.told.moved(after.life, after.key, before.start, after.start):
+            return "its member had lost the queue, and got it again"
+        return None
+
+
+def _committed(run: RunRecord) -> Mapping[str, int]:
+    """Queue -> the group's committed offset, as the master reported it last."""
+    found: dict[str, int] = {}
+    for call in run.history.clients.calls:
+        done = call.completion
+        if call.invoke.f == "committed" and done is not None and done.type == "ok" and call.invoke.key is not None:
+            found[call.invoke.key] = done.value or 0
+    return found

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges that a message that failed is tried again as often and as late as promised, and is a dead letter then, once.
+
+Source: "Message retry" and "Dead letter queue" (docs/en/Features.md of apache/rocketmq): a message that cannot be
+consumed is tried again with growing delays; after the last attempt it goes to the dead-letter queue of the group.
+`maxReconsumeTimes` of the consumer is the number of further attempts, and each delivery carries its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from checkers.base.cases import Case, anomalies
+from checkers.base.legality import conclude
+from checkers.base.timeline import RunTimeline
+from checkers.messages.consumer_times import DELAYS_S
+from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, takes
+from checkers.messages.ops import of_messages
+from results.figures import SECOND, clock, many
+from results.record import RunRecord
+from results.verdict import CheckResult, Excuse
+
+_EARLY_S: Final = 1.0
+"""So much before the end of its delay a message may come again: the broker stamps it by a clock of its own, and rounds.
+"""
+
+_SLACK_S: Final = 8.0
+
+
+class Retried:
+    """`retried-early`, `attempt-skipped`, `retried-too-often`, `not-dead-lettered`, `dead-lettered-early`,
+    `dead-lettered-twice`.
+
+    again   the number of further attempts. delays: True if each has the broker's delay (not for orderly consumers).
+    """
+
+    name = "retried"
+
+    def __init__(self, again: int, *, delays: bool = True) -> None:
+        self.again, self.delays = again, delays
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `failed` messages, `attempts` after the first, `dead_letters`."""
+        told, scene = takes(run.history), RunTimeline(run)
+        dead = dead_letters(run.history)
+        fails = {id: int(of.get("fails", 0)) for id, of in properties_of(run.history).items()}
+        by_id: dict[Any, list[Delivery]] = {}
+        for delivery in told.deliveries:
+            by_id.setdefault(delivery.id, []).append(delivery)
+        failed = {id: of for id, of in by_id.items() if any(each.done is False for each in of)}
+        early, skipped = list(self._early(failed)), list(self._skipped(failed))
+        often = [
+            Case(d.start, d.start, [d.op], f"message {d.id} to {d.life} as attempt {d.attempt}", d.key)
+            for of in by_id.values()
+            for d in of
+            if d.attempt > self.again
+        ]
+        missing, hasty, twice, open_ = self._dead(told, by_id, dead or {}, fails)
+        if dead is None:
+            missing = []
+        found = [
+            *anomalies(scene, "retried-early", early, "{n} messages came again before their delay was over"),
+            *anomalies(scene, "attempt-skipped", skipped, "{n} deliveries carry a wrong number of attempts"),
+            *anomalies(scene, "retried-too-often", often, f"{{n}} deliveries after the last of {self.again} attempts"),
+            *anomalies(scene, "not-dead-lettered", missing, "{n} messages failed for the last time, and are no "
+                       "dead letters"),
+            *anomalies(scene, "dead-lettered-early", hasty, "{n} dead letters had attempts left"),
+            *anomalies(scene, "dead-lettered-twice", twice, "{n} messages are dead letters more than once"),
+        ]  # fmt: skip
+        letters = sum(map(len, (dead or {}).values()))
+        stats = {
+            "failed": len(failed),
+            "attempts": sum(each.attempt > 0 for of in by_id.values() for each in of),
+            "dead_letters": letters,
+        }
+        excuses = [Excuse("not-dead-lettered", open_, "the run ended before it was due")] if open_ else []
+        unknown = None
+        if not failed:
+            unknown = "no delivery failed"
+        elif dead is None:
+            unknown = "the dead letters were not read"
+        reason = f"{many(len(failed), 'message')} failed, {letters:,} dead letters"
+        return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
+
+    def _early(self, failed: dict[Any, list[Delivery]]) -> Iterator[Case]:
+        if not self.delays:
+            return
+        for deliveries in failed.values():
+            ends: dict[int, int] = {}
+            for d in deliveries:
+                before = ends.get(d.attempt - 1)
+                delay = DELAYS_S[min(d.attempt - 1, len(DELAYS_S) - 1)] if d.attempt else 0
+                if before is not None and d.start < before + int((delay - _EARLY_S) * SECOND):
+                    text = f"message {d.id} failed at {clock(before)} and came again at {clock(d.start)}, as attempt "
+                    yield Case(before, d.start, [d.op], text + f"{d.attempt}, whose delay is {delay} s", d.key)
+                if d.done is False and d.end is not None:
+                    ends.setdefault(d.attempt, d.end)
+
+    @staticmethod
+    def _skipped(failed: dict[Any, list[Delivery]]) -> Iterator[Case]:
+        """Yields deliveries whose number is neither that of an earlier delivery, nor the next one."""
+        for deliveries in failed.values():
+            highest = 0
+            for d in deliveries:
+                if d.attempt > highest + 1 or (d.again and d.attempt == 0):
+                    text = f"message {d.id} came to {d.life} as attempt {d.attempt}, after attempt {highest}"
+                    yield Case(d.start, d.start, [d.op], text, d.key)
+                highest = max(highest, d.attempt)
+
+    def _dead(
+        self, told: Takes, by_id: dict[Any, list[Delivery]], dead: Any, fails: dict[Any, int]
+    ) -> tuple[list[Case], list[Case], list[Case], int]:
+        """(failed for the last time and no dead letter, a dead letter too early, more than once; not due yet)."""
+        missing: list[Case] = []
+        open_ = 0
+        for identity, deliveries in by_id.items():
+            last = [d for d in deliveries if d.attempt >= self.again and d.done is False and d.end is not None]
+            if not last or identity in dead or any(d.done for d in deliveries):
+                continue
+            end = last[-1].end or 0
+            if end + int(_SLACK_S * SECOND) > told.until:
+                open_ += 1
+                continue
+            text = f"message {identity} failed for the last time at {clock(end)} (attempt {last[-1].attempt})"
+            missing.append(Case(end, told.until, [last[-1].op], text, last[-1].key))
+        hasty = [
+            Case(0, told.until, ops, f"message {identity}, of which {fails.get(identity, 0)} attempts fail")
+            for identity, ops in dead.items()
+            if fails.get(identity, 0) <= self.again
+        ]
+        twice = []
+        for identity, ops in dead.items():
+            # The last attempt may be repeated as any other delivery: at-least-once.
+            lasts = sum(d.attempt >= self.again and d.done is not True for d in by_id.get(identity, ()))
+            if len(ops) > max(1, lasts):
+                twice.append(
+                    Case(0, told.until, ops, f"message {identity} {len(ops)} times, after {lasts} last attempts")
+                )
+        return missing, hasty, twice, open_

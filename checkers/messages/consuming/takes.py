@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the members of a group told: deliveries, results, queues. Source: the values of `take`, `crash` and `leave` ops.
+
+The form of an event is that of `workloads.consume.crew`: kind, age, life, and more. Its time is that of the op's
+completion less its age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from results.history import History
+from results.op import OK
+
+RETRY: Final = "%RETRY%"
+"""The prefix of the topic of messages that come again."""
+
+_OPS: Final = frozenset({"take", "crash", "leave"})
+
+
+class Life(NamedTuple):
+    """One process of a member."""
+
+    member: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.member} (process {self.number})"
+
+
+@dataclass
+class Delivery:
+    """A message at a listener. Times in ns.
+
+    end   the time at which the listener returned, or the process was ended; None: not until the end of the history.
+    done  True: success, False: failure, None: it did not return.
+    op    the index of the op that shows it.
+    """
+
+    life: Life
+    start: int
+    key: str
+    offset: int
+    id: Any
+    attempt: int
+    tag: str | None
+    op: int
+    end: int | None = None
+    done: bool | None = None
+
+    @property
+    def again(self) -> bool:
+        """True if it is from the topic of messages that come again."""
+        return self.key.startswith(RETRY)
+
+
+@dataclass
+class Takes:
+    """All of it, in order of time.
+
+    queues  life -> (time, its queues from then on). ends: life -> the time of its end.
+    quiet   the time (ns) from the last delivery to the last op of a member that was there.
+    problems   exceptions of members, and processes that ended by themselves: (time, life, text).
+    """
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    queues: dict[Life, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
+    ends: dict[Life, int] = field(default_factory=dict)
+    problems: list[tuple[int, Life, str]] = field(default_factory=list)
+    until: int = 0
+
+    @property
+    def quiet(self) -> int:
+        return self.until - max((delivery.start for delivery in self.deliveries), default=0)
+
+    def moved(self, life: Life, key: str, start: int, end: int) -> bool:
+        """True if a life's queues show that it did not keep a queue all the time between two times (ns)."""
+        held = [(at, key in queues) for at, queues in self.queues.get(life, ())]
+        before = [has for at, has in held if at <= start][-1:]
+        return not all(before or [False]) or not all(has for at, has in held if start < at <= end)
+
+
+def takes(history: History) -> Takes:
+    """The events of all members."""
+    found = Takes()
+    open_: dict[tuple[Life, int], Delivery] = {}
+    for at, life, op, kind, rest in sorted(_in_order(_events(history, found)), key=lambda each: each[0]):
+        match kind:
+            case "delivered":
+                n, key, offset, identity, attempt, tag = rest
+                delivery = Delivery(life, at, key, offset, identity, attempt, tag, op)
+                open_[life, n] = delivery
+                found.deliveries.append(delivery)
+            case "done" if (life, rest[0]) in open_:
+                delivery = open_.pop((life, rest[0]))
+                delivery.end, delivery.done = at, bool(rest[1])
+            case "queues":
+                found.queues.setdefault(life, []).append((at, frozenset(rest[0])))
+            case "failed" | "ended":
+                found.problems.append((at, life, str(rest[0])))
+                if kind == "ended":
+                    found.ends.setdefault(life, at)
+    for (life, _), delivery in open_.items():
+        delivery.end = found.ends.get(life)
+    return found
+
+
+Told = tuple[int, Life, int, str, Sequence[Any]]
+
+
+def _in_order(events: Iterable[Told]) -> Iterator[Told]:
+    """Yields the events with times that never go back within a member: a completion is stamped a little after the age
+    of its events was taken, by another amount each time.
+    """
+    last: dict[str, int] = {}
+    for at, life, op, kind, rest in events:
+        time = last[life.member] = max(at, last.get(life.member, 0))
+        yield time, life, op, kind, rest
+
+
+def _events(history: History, found: Takes) -> Iterator[Told]:
+    """Yields (time, life, index of the op, kind, further fields)."""
+    current: dict[str, int] = {}
+    for call in history.clients.calls:
+        done, extra = call.completion, call.invoke.extra
+        if call.invoke.f == "join" and done is not None and done.type == OK:
+            current[str(extra.get("member"))] = int(str(done.value).rpartition("-")[2])
+        if call.invoke.f not in _OPS or done is None or done.type != OK:
+            continue
+        member = str(extra.get("member"))
+        for kind, age, life, *rest in done.value or ():
+            yield done.time - age, Life(member, life), done.index, kind, rest
+        if call.invoke.f == "take":
+            found.until = max(found.until, call.start)
+        elif member in current:
+            # It worked until the signal came, which was after the op's begin.
+            found.ends.setdefault(Life(member, current[member]), call.start)
+
+
+def dead_letters(history: History) -> Mapping[Any, list[int]] | None:
+    """Id of a message -> the indices of the ops that show it as a dead letter; None: not all of them were read."""
+    found: dict[Any, list[int]] = {}
+    calls = [call for call in history.clients.calls if call.invoke.f == "dead-letters"]
+    for call in calls:
+        done = call.completion
+        if done is None or done.type != OK or not done.extra.get("done"):
+            return None
+        for _, identity in done.value or ():
+            found.setdefault(identity, []).append(done.index)
+    return found if calls else None
+
+
+def subscribed(tag: str | None, wanted: frozenset[str] | None) -> bool:
+    """True if a message with this tag is for a group that wants some tags; None: it wants all."""
+    return wanted is None or tag in wanted
+
+
+def properties_of(history: History) -> Mapping[Any, Mapping[str, str]]:
+    """Id of a message -> the properties with which it was sent."""
+    return {
+        op.value: op.extra.get("properties") or {}
+        for op in (call.invoke for call in history.clients.calls)
+        if op.f == "send"
+    }

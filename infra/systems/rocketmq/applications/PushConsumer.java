@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+package harness.client;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+
+/**
+ * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
+ * many milliseconds one takes.
+ */
+final class PushConsumer implements Application.Part {
+    private static final long LOOK_MS = 50;
+
+    private final Pipe pipe;
+    private final String name;
+    private final DefaultMQPushConsumer consumer;
+    private final AtomicLong deliveries = new AtomicLong();
+    private final Thread watch;
+
+    PushConsumer(Pipe pipe, JsonObject command) throws Exception {
+        this.pipe = pipe;
+        name = command.get("name").getAsString();
+        boolean orderly = command.has("orderly") && command.get("orderly").getAsBoolean();
+        consumer = new DefaultMQPushConsumer(command.get("group").getAsString());
+        consumer.setNamesrvAddr(command.get("nameservers").getAsString());
+        consumer.setInstanceName(command.get("instance").getAsString());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (command.has("broadcast") && command.get("broadcast").getAsBoolean()) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
+        set(consumer, command);
+        for (JsonElement topic : command.getAsJsonArray("topics")) {
+            if (command.has("sql")) {
+                consumer.subscribe(topic.getAsString(), MessageSelector.bySql(command.get("sql").getAsString()));
+            } else {
+                consumer.subscribe(topic.getAsString(), command.has("tags") ? command.get("tags").getAsString() : "*");
+            }
+        }
+        if (orderly) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                    work(messages, context.getMessageQueue())
+                            ? ConsumeOrderlyStatus.SUCCESS
+                            : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                    work(messages, context.getMessageQueue())
+                            ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                            : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        }
+        consumer.start();
+        pipe.tell("started", "name", name, "client", consumer.getDefaultMQPushConsumerImpl().getmQClientFactory()
+                .getClientId());
+        watch = new Thread(this::watch, "watch-" + name);
+        watch.setDaemon(true);
+        watch.start();
+    }
+
+    /** Sets properties of a client by their names, such as `maxReconsumeTimes`. */
+    static void set(Object client, JsonObject command) {
+        if (!command.has("set")) {
+            return;
+        }
+        Properties named = new Properties();
+        for (Map.Entry<String, JsonElement> entry : command.getAsJsonObject("set").entrySet()) {
+            named.setProperty(entry.getKey(), entry.getValue().getAsString());
+        }
+        MixAll.properties2Object(named, client);
+    }
+
+    @Override
+    public void take(JsonObject command) {
+        switch (command.get("do").getAsString()) {
+            case "suspend":
+                consumer.suspend();
+                break;
+            case "resume":
+                consumer.resume();
+                break;
+            default:
+                throw new IllegalArgumentException("a consumer cannot " + command.get("do").getAsString());
+        }
+    }
+
+    @Override
+    public void stop() {
+        watch.interrupt();
+        consumer.shutdown();
+    }
+
+    /** Works on messages; true if all of them succeeded. */
+    private boolean work(List<MessageExt> messages, MessageQueue queue) {
+        boolean all = true;
+        for (MessageExt message : messages) {
+            long n = deliveries.incrementAndGet();
+            pipe.tell("delivered", "name", name, "n", n, "topic", queue.getTopic(), "broker", queue.getBrokerName(),
+                    "queue", queue.getQueueId(), "offset", message.getQueueOffset(), "attempt",
+                    message.getReconsumeTimes(), "id", message.getMsgId(), "tags", message.getTags(), "keys",
+                    message.getKeys(), "body", Pipe.text(message.getBody()));
+            boolean done = message.getReconsumeTimes() >= number(message, "fails");
+            long slow = number(message, "slow");
+            try {
+                if (slow > 0) {
+                    Thread.sleep(slow);
+                }
+            } catch (InterruptedException stopped) {
+                Thread.currentThread().interrupt();
+                done = false;
+            }
+            pipe.tell("done", "name", name, "n", n, "ok", done);
+            all &= done;
+        }
+        return all;
+    }
+
+    private static long number(MessageExt message, String property) {
+        String text = message.getUserProperty(property);
+        return text == null ? 0 : Long.parseLong(text);
+    }
+
+    /** Tells which queues it has, whenever they change. */
+    private void watch() {
+        List<String> before = Collections.emptyList();
+        while (!Thread.currentThread().isInterrupted()) {
+            List<String> now = new ArrayList<>();
+            for (Map.Entry<MessageQueue, ProcessQueue> entry : consumer.getDefaultMQPushConsumerImpl()
+                    .getRebalanceImpl().getProcessQueueTable().entrySet()) {
+                MessageQueue queue = entry.getKey();
+                if (!entry.getValue().isDropped()) {
+                    now.add(queue.getTopic() + ":" + queue.getBrokerName() + ":" + queue.getQueueId());
+                }
+            }
+            Collections.sort(now);
+            if (!now.equals(before)) {
+                pipe.tell("queues", "name", name, "queues", now);
+                before = now;
+            }
+            try {
+                Thread.sleep(LOOK_MS);
+            } catch (InterruptedException ended) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The harness' own application in Java (`Application.java` beside this file), with RocketMQ's client of any version."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from infra.machines.api import Node, Share
+from infra.systems.java import LOG, NO_PERF_FILE
+from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.servers import artifacts
+
+GRPC_VERSION: Final = "5.1.0"
+
+_SOURCES: Final = Path(__file__).parent
+_MAIN: Final = "harness.client.Application"
+_JAR: Final = "/var/lib/harness/client/application-{version}.jar"
+_GRPC: Final = "/opt/harness/grpc-client"
+
+_OPTIONS: Final = (
+    *("-Xms24m", "-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", NO_PERF_FILE),
+    f"-Duser.home={LOG}",
+    "-Drocketmq.client.logLevel=WARN",
+    "-Drocketmq.log.level=WARN",
+)
+"""A small heap, for four processes beside five brokers; the client's own log is in the folder of logs."""
+
+
+@functools.cache
+def grpc_jars() -> Path:
+    """The folder with the gRPC client (28 MB), fetched if missing. Raises InfraError."""
+    folder = _SOURCES / "grpc"
+    return fetch_jars(folder / "pom.xml", folder / f"jars-{GRPC_VERSION}.toml", {"client.version": GRPC_VERSION})
+
+
+class JavaProgram:
+    """The application with the client of one version; implements `applications.process.Program`."""
+
+    def __init__(self, version: str, library: Library) -> None:
+        self._version, self._library = version, library
+        self._jar = _JAR.format(version=version)
+        self._content = b""
+
+    @staticmethod
+    def shares(library: Library) -> Sequence[Share]:
+        """The folders that a node needs besides the servers' jars. Raises InfraError."""
+        return [Share(grpc_jars(), _GRPC)] if library.startswith("grpc") else []
+
+    def prepare(self) -> None:
+        """Compiles it."""
+        folder = compile_jar(_SOURCES, artifacts.fetch(self._version), "application", more=[grpc_jars()])
+        self._content = (folder / "application.jar").read_bytes()
+
+    def install(self, node: Node) -> None:
+        """Puts the jar on a node."""
+        node.write(self._jar, self._content)
+
+    @property
+    def argv(self) -> Sequence[str]:
+        """The gRPC client has other classes of the same names as the servers' jars, so it comes first."""
+        first = [f"{_GRPC}/rocketmq-client-java-{GRPC_VERSION}.jar"] if self._library.startswith("grpc") else []
+        path = ":".join([self._jar, *first, *artifacts.class_path(self._version)])
+        return ["java", *_OPTIONS, "-cp", path, _MAIN]

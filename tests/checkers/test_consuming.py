@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judges of the workload `consume`: silent about good groups, and right about the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkers.base.api import Checker
+from checkers.messages.consuming import Broadcast, Delivered, Ordered, Prompt, Retried
+from results.record import RunRecord
+from results.verdict import CheckResult, Verdict
+from tests.effort import effort
+from tests.sim.consumers import AGAIN, Bug, Group
+from tests.stories import S, TimedStory
+
+GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly": True},
+        "orderly, filtered": {"orderly": True, "filtered": True}}  # fmt: skip
+
+
+def judged(group: Group, run: RunRecord) -> list[CheckResult]:
+    wanted = group.tags
+    judges: list[Checker] = [Delivered(wanted, quiet_s=10), *([Ordered(wanted, AGAIN)] if group.orderly else [])]
+    if group.failing:
+        judges.append(Retried(AGAIN, delays=not group.orderly))
+    return [judge.check(run) for judge in judges]
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_silent_about_good_groups(kind: str) -> None:
+    """A false alarm would cost the workload its readers: crashes, moves of queues and retries are no violation."""
+    again = 0
+    for seed in range(effort(64, 4)):
+        group = Group(seed, **GOOD[kind])
+        for result in judged(group, group.run()):
+            assert result.verdict == Verdict.VALID, (seed, result.reason, [a.summary for a in result.anomalies])
+            again += sum(excuse.used for excuse in result.excuses if excuse.rule == "redelivered")
+    assert again, "no member ended or moved with work that was not committed: the runs show too little"
+
+
+FINDS = {
+    Bug.SKIP: ("skipped-by-group", {"failing": 0.0}),
+    Bug.STUCK: ("undelivered", {}),
+    Bug.LEAK: ("filtered-delivered", {"filtered": True}),
+    Bug.LOST_RETRY: ("retry-lost", {}),
+    Bug.AGAIN: ("redelivered-to-holder", {}),
+    Bug.HASTY: ("retried-early", {}),
+    Bug.UNBURIED: ("not-dead-lettered", {}),
+    Bug.TWICE: ("dead-lettered-twice", {}),
+    Bug.OFTEN: ("retried-too-often", {}),
+    Bug.EARLY: ("out-of-order", {"orderly": True}),
+    Bug.SHARED: ("two-owners", {"orderly": True}),
+}
+
+
+@pytest.mark.parametrize("bug", FINDS)
+def test_finds_planted_bugs(bug: Bug) -> None:
+    """Each promise has a planted violation, found under its own name in most runs in which it struck."""
+    name, how = FINDS[bug]
+    struck = found = 0
+    for seed in range(effort(16, 4)):
+        group = Group(seed, bug=bug, **how)
+        results = judged(group, group.run())
+        if not group.planted:
+            continue
+        struck += 1
+        found += any(a.name == name for result in results for a in result.anomalies)
+    assert struck, "the bug was never planted"
+    assert found >= struck * 0.75, (struck, found)
+
+
+def test_a_busy_group_is_not_judged() -> None:
+    """A group that still gets messages when the run ends proves nothing about those that it did not get."""
+    result = Delivered(quiet_s=10).check(Group(3, bug=Bug.STUCK, end_s=15.0).run())
+    assert result.verdict == Verdict.UNKNOWN
+    assert "not delivered to the group" in result.reason
+
+
+def broadcast(missing: int = 0) -> CheckResult:
+    """Two members that got ten messages each, the second one without the last ones; and a third that came and left."""
+    story = TimedStory()
+    for n in range(10):
+        story.call(1 + n / 10, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
+    for member, count in (("m0", 10), ("m1", 10 - missing), ("m2", 3)):
+        about = {"group": "g", "member": member}
+        story.call(0.1, "join", None, None, f"{member}-1", **about)
+        events = [["queues", int(2.9 * S), 1, ["t:a:0"]]]
+        events += [["delivered", S, 1, n + 1, "t:a:0", n, n + 1, 0, "a"] for n in range(count)]
+        events += [["done", S // 2, 1, n + 1, True] for n in range(count)]
+        story.call(3, "take", None, None, events, **about)
+        if member == "m2":
+            story.call(4, "crash", None, None, [], **about)
+        else:
+            story.call(70, "take", None, None, [], **about)
+    about = {"min": 0, "max": 10, "next": 10, "done": True, "phase": "final", "node": "n1"}
+    story.call(71, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(10)], **about)
+    return Broadcast().check(story.run())
+
+
+def test_every_member_of_a_broadcast_group_gets_everything() -> None:
+    """A member that was there at the end and lacks a message is a violation; one that left before is none."""
+    assert broadcast().verdict == Verdict.VALID
+    result = broadcast(missing=2)
+    assert [(a.name, a.cases) for a in result.anomalies] == [("missed-by-member", 2)]
+
+
+def waiting(wait_s: float, *, change: bool = False) -> CheckResult:
+    """Thirty messages to one member, one a second; the last one comes so late."""
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    events: list[tuple[float, list[object]]] = [(0.5, ["queues", ["t:a:0"]])]
+    if change:
+        events.append((39.5, ["queues", ["t:a:0", "t:a:1"]]))
+    for n in range(30):
+        story.call(10 + n, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
+        came = 10.02 + n + (wait_s if n == 29 else 0)
+        events += [(came, ["delivered", n + 1, "t:a:0", n, n + 1, 0, "a"]), (came + 0.01, ["done", n + 1, True])]
+    events.sort(key=lambda event: event[0])
+    story.call(60, "take", None, None, [[k, int((60.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
+    return Prompt().check(story.run())
+
+
+def test_a_calm_group_gets_messages_soon() -> None:
+    """Just within the limit is silent, just beyond it is found; a change of queues in between excuses it."""
+    assert waiting(1.9).verdict == Verdict.VALID
+    assert waiting(1.9).stats["max_ms"] < 2000
+    late = waiting(2.1)
+    assert [(a.name, a.cases) for a in late.anomalies] == [("slow-to-group", 1)]
+    excused = waiting(2.1, change=True)
+    assert excused.verdict == Verdict.VALID
+    # Six of the first seconds, which begin with the member's first delivery, and the late one.
+    assert [(e.rule, e.used) for e in excused.excuses] == [("slow-to-group", 7)]
+    assert [(e.rule, e.used) for e in late.excuses] == [("slow-to-group", 6)]

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumer groups of RocketMQ's own Java clients on real servers: what they promise holds, and the judges see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cluster.real_runs import run
+
+from checkers.messages.consuming.takes import dead_letters, takes
+
+pytestmark = [pytest.mark.cluster]
+
+CONSUME = ("--workload", "consume", "--seed", "1")
+JUDGES = ("log", "replicas", "delivered")
+
+
+def test_a_push_consumer_group_through_kills_of_the_master(tmp_path: Path) -> None:
+    """The whole way: processes on nodes of their own that crash, leave and come back, a new master, and a verdict."""
+    kills = ("--nemesis", "kill-random-processes", "--target", "master", "--interval", "8", "--duration", "5")
+    ended = run(*CONSUME, *kills, "--nodes", "3", "--listener", "orderly", "--time-limit", "20", store=tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    results = ended.results()
+    for name in (*JUDGES, "ordered"):
+        assert results[name]["verdict"] == "valid", ended.out
+    lives = {delivery.life for delivery in takes(ended.dir.load().history).deliveries}
+    assert len(lives) > 3, "no member came back after a crash"
+    done = Counter(op.f for op in ended.ops if op.type == "ok")
+    for f in ("send", "join", "take", "crash", "committed"):
+        assert done[f], f
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["tag", "sql"])
+def test_filters_and_retries(tmp_path: Path, how: str) -> None:
+    """Retries and dead letters of a group that filters: on real servers these need the better part of a minute."""
+    quiet = ("--topology", "master-slave", "--nodes", "1", "--nemesis", "none", "--time-limit", "12")
+    ended = run(*CONSUME, *quiet, "--filter", how, "--failing", "5", "--fails", "2", store=tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    history = ended.dir.load().history
+    assert dead_letters(history), ended.out
+    assert {d.tag for d in takes(history).deliveries} == {"a", "b"}
+
+
+@pytest.mark.nightly
+def test_a_broadcast_group(tmp_path: Path) -> None:
+    quiet = ("--topology", "master-slave", "--nodes", "1", "--nemesis", "none", "--time-limit", "10")
+    ended = run(*CONSUME, *quiet, "--listener", "broadcast", store=tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.results()["broadcast"]["reason"].startswith("3 members got"), ended.out

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The handle of an application's process: its events, its commands, and its end, with a real process on a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.machines.api import Completed, SettingsError
+from infra.machines.remote.api import Stream
+from infra.machines.remote.process import ProcessRemote
+from infra.systems.rocketmq.applications.own import OwnProgram
+from infra.systems.rocketmq.applications.process import Application, ApplicationError, Event
+
+PROGRAM = """
+import json, os, sys
+def tell(**event): print(json.dumps(event), flush=True)
+tell(event="hello", pid=os.getpid())
+for line in sys.stdin:
+    command = json.loads(line)
+    if command["do"] == "consume":
+        for n in range(3):
+            tell(event="delivered", n=n)
+        print("no JSON", flush=True)
+        tell(event="started", name=command["name"])
+    elif command["do"] == "stop":
+        tell(event="stopped", name=command["name"])
+    else:
+        tell(event="failed", name=command["name"], error="Refused", why="a reason")
+"""
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs a test in an event loop of its own."""
+
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+class Here:
+    """A node that is this machine; only what an application needs."""
+
+    name = "c1"
+
+    def __init__(self, folder: Path, program: str) -> None:
+        self.folder, self.program = folder, program
+        self.remote = ProcessRemote("c1")
+
+    def run(self, argv: Sequence[str], *, check: bool = True, **how: object) -> Completed:
+        if argv[0] == "kill":
+            os.kill(int(argv[3]), getattr(signal, f"SIG{argv[2]}"))
+        text = b"last words" if argv[0] == "tail" else b""
+        return Completed(argv, 0, text, b"", 1.0)
+
+    def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream:
+        log = str(self.folder / "application.log")
+        return self.remote.open([*argv[:4], log, *argv[5:]], timeout_s)
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Application:
+    return made(tmp_path, PROGRAM)
+
+
+def made(folder: Path, program: str) -> Application:
+    return Application(Here(folder, program), "application-m0", [sys.executable, "-c", program])  # type: ignore[arg-type]
+
+
+async def taken(application: Application, count: int) -> list[Event]:
+    """Takes until there are so many events."""
+    found: list[Event] = []
+    while len(found) < count:
+        found += await application.take(5)
+    return found
+
+
+@in_loop
+async def test_no_take_gets_what_somebody_waits_for(application: Application) -> None:
+    """A take beside the start got the hello, and the member never began to consume: seen in the first real runs."""
+    start = asyncio.create_task(application.start(10))
+    early = [application.take(0.05) for _ in range(3)]
+    assert await asyncio.gather(*early) == [[], [], []]
+    assert (await start).kind == "hello"
+    await application.ask({"do": "consume", "name": "c"}, "started", 10)
+    kinds = [event.kind for event in await taken(application, 4)]
+    assert kinds == ["delivered", "delivered", "delivered", "nonsense"]
+    times = [event.at for event in await taken_after_stop(application)]
+    assert times == sorted(times)
+
+
+async def taken_after_stop(application: Application) -> list[Event]:
+    await application.ask({"do": "stop", "name": "c"}, "stopped", 10)
+    await application.kill()
+    return await application.take(0)
+
+
+@in_loop
+async def test_a_failure_is_the_answer(application: Application) -> None:
+    await application.start(10)
+    with pytest.raises(ApplicationError, match="application-m0: Refused: a reason"):
+        await application.ask({"do": "fly", "name": "c"}, "started", 10)
+    await application.kill()
+
+
+@in_loop
+async def test_a_killed_process_has_told_all_that_it_did(application: Application) -> None:
+    """Evidence: a delivery that was told before the kill may not be lost, and nothing is sent to a dead process."""
+    await application.start(10)
+    await application.ask({"do": "consume", "name": "c"}, "started", 10)
+    await application.kill()
+    assert application.ended
+    assert [event.kind for event in await application.take(0)] == [*(["delivered"] * 3), "nonsense"]
+    with pytest.raises(ApplicationError):
+        await application.ask({"do": "stop", "name": "c"}, "stopped", 1)
+
+
+@in_loop
+async def test_a_process_that_ends_by_itself_is_noticed(tmp_path: Path) -> None:
+    application = made(tmp_path, "raise SystemExit(3)")
+    with pytest.raises(ApplicationError, match="the process has ended; its log: last words"):
+        await application.start(10)
+
+
+@in_loop
+async def test_one_that_says_nothing_does_not_hold_up_the_run(tmp_path: Path) -> None:
+    """A member that is not up yet ends by the end of its stdin."""
+    application = made(tmp_path, "import sys; sys.stdin.read()")
+    with pytest.raises(ApplicationError, match=r"no 'hello' within 0\.2 s"):
+        await application.start(0.2)
+    await application.kill()
+    for _ in range(100):
+        if application.ended:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("it did not end with its stdin")
+
+
+def test_a_folder_without_a_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="a folder with an executable file 'run' is right"):
+        OwnProgram.shares(tmp_path)
+    (tmp_path / "run").touch(mode=0o755)
+    (share,) = OwnProgram.shares(tmp_path)
+    assert share.source == tmp_path.resolve()

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated consumer group of the workload `consume`, in steps of 50 ms: right, unless a bug is planted.
+
+Members pull, work, commit every 5 s, crash and come back; queues move between them, and the new owner begins at the
+committed offset. Messages that fail come again from the retry topic, or, for an orderly group, in their place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any, Final
+
+from results.record import RunRecord
+from tests.stories import S, TimedStory
+
+GROUP: Final = "members-sim"
+QUEUES: Final = tuple(f"t:a:{n}" for n in range(4))
+_STEP: Final = 0.05
+_COMMIT: Final = 5.0
+_REBALANCE: Final = 0.4
+_RETRY: Final = 10.0
+_ORDERLY_AGAIN: Final = 1.0
+AGAIN: Final = 1
+"""The number of further attempts."""
+LOAD_S: Final = 20.0
+END_S: Final = 70.0
+
+
+class Bug(Enum):
+    """The bugs that can be planted."""
+
+    SKIP = "now and then an owner begins behind messages that nobody got"
+    STUCK = "one queue has no owner at the end"
+    LEAK = "now and then a message that the filter does not match is delivered"
+    LOST_RETRY = "a message that failed does not come again"
+    AGAIN = "now and then a message comes again to the owner that has finished it"
+    HASTY = "a message that failed comes again too soon"
+    UNBURIED = "a message that failed for the last time is no dead letter"
+    TWICE = "a message becomes a dead letter twice"
+    OFTEN = "a message that failed for the last time comes again"
+    EARLY = "now and then a message comes before the one before it is finished"
+    SHARED = "a former owner goes on for a while beside the new one"
+
+
+@dataclass
+class _Work:
+    n: int
+    key: str
+    offset: int
+    id: int
+    attempt: int
+    ends: float
+    ok: bool
+
+
+@dataclass
+class _Member:
+    name: str
+    life: int = 0
+    alive: bool = False
+    back: float = 0.0
+    n: int = 0
+    at: dict[str, int] = field(default_factory=dict)
+    finished: dict[str, set[int]] = field(default_factory=dict)
+    open: list[_Work] = field(default_factory=list)
+    due: dict[str, float] = field(default_factory=dict)
+    told: list[tuple[float, list[Any]]] = field(default_factory=list)
+    commits: float = 0.0
+    tries: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(queue, offset) -> the number of the next attempt of an orderly member."""
+    late: dict[str, float] = field(default_factory=dict)
+    """Queues that it gives up at a time, although another one has them already."""
+
+
+class Group:
+    """One run. tags: the filter of the group; None: everything. planted: the number of times that the bug struck."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        orderly: bool = False,
+        filtered: bool = False,
+        failing: float = 0.1,
+        bug: Bug | None = None,
+        end_s: float = END_S,
+    ) -> None:
+        self.end_s = end_s
+        self.dice, self.orderly, self.failing, self.bug = Random(seed), orderly, failing, bug
+        self.tags = frozenset("ab") if filtered else None
+        self.planted = 0
+        self.story = TimedStory()
+        self.logs: dict[str, list[int]] = {key: [] for key in QUEUES}
+        self.committed = dict.fromkeys(QUEUES, 0)
+        self.properties: dict[int, dict[str, str]] = {}
+        self.retries: list[tuple[float, int, int]] = []
+        """(time, id, attempt)."""
+        self.retried = 0
+        self.dead: list[int] = []
+        self.members = [_Member(f"m{i}", back=i * 0.3) for i in range(3)]
+        self.rebalance = 0.0
+        self.ids = 0
+
+    def run(self) -> RunRecord:
+        """Plays it to its end."""
+        now = 0.0
+        while now < self.end_s:
+            if now < LOAD_S:
+                self._send(now)
+            for member in self.members:
+                self._live(member, now)
+            if now >= self.rebalance:
+                self._share(now)
+            for member in self.members:
+                if member.alive:
+                    self._work(member, now)
+            if round(now / _STEP) % 4 == 0:
+                for member in self.members:
+                    self._tell("take", member, now)
+            now += _STEP
+        for member in self.members:
+            for key in member.at:
+                self._commit(member, key)
+            self._tell("leave", member, now)
+        shown = [[offset, each] for offset, each in enumerate(self.dead)]
+        self.story.call(now + 1, "dead-letters", f"%DLQ%{GROUP}:a:0", 0, shown, done=True)
+        for key, log in self.logs.items():
+            self.story.call(now + 1, "committed", key, None, self.committed[key], group=GROUP)
+            for node in ("n1", "n2"):
+                shown = [[offset, each] for offset, each in enumerate(log)]
+                about = {"min": 0, "max": len(log), "next": len(log), "done": True, "phase": "final", "node": node}
+                self.story.call(now + 2, "replica-read", key, 0, shown, **about)
+        return self.story.run()
+
+    def _send(self, now: float) -> None:
+        for _ in range(self.dice.randrange(4)):
+            self.ids += 1
+            key = self.dice.choice(QUEUES)
+            properties = {"TAGS": self.dice.choice("abc")}
+            if self.dice.random() < self.failing:
+                properties["fails"] = self.dice.choice("112")
+            self.properties[self.ids] = properties
+            self.logs[key].append(self.ids)
+            got = [len(self.logs[key]) - 1, self.ids]
+            self.story.call(now, "send", key, self.ids, got, took=0.005, node="n1", ask={"properties": properties})
+
+    def _live(self, member: _Member, now: float) -> None:
+        if not member.alive and now >= member.back:
+            life = member.life + 1
+            member.__init__(member.name, life, True, commits=now + _COMMIT)  # type: ignore[misc]
+            extra = {"group": GROUP, "member": member.name}
+            self.story.call(now, "join", None, None, f"{member.name}-{life}", took=0.001, **extra)
+            member.told.append((now + 0.002, ["started", "client"]))
+            self.rebalance = now + _REBALANCE
+        elif member.alive and now < LOAD_S and self.dice.random() < _STEP / 12:
+            member.told = [each for each in member.told if each[0] <= now]
+            self._tell("crash", member, now)
+            self.retries += [(now + 1, work.id, work.attempt) for work in member.open if work.key.startswith("%")]
+            member.alive, member.back = False, now + 2
+            self.rebalance = now + _REBALANCE
+
+    def _share(self, now: float) -> None:
+        """Each queue to one of the members that live; a new owner begins at the committed offset."""
+        self.rebalance = float("inf")
+        there = [member for member in self.members if member.alive]
+        for i, key in enumerate(QUEUES):
+            owner = there[i % len(there)] if there else None
+            if self.bug is Bug.STUCK and key == QUEUES[-1] and now > LOAD_S / 2:
+                owner = None
+                self.planted = 1
+            if self.orderly and self.bug is not Bug.SHARED and self._locked(key, owner):
+                self.rebalance = now + _STEP
+                continue
+            for member in there:
+                if member is not owner and key in member.at and key not in member.late:
+                    if self.bug is Bug.SHARED and any(work.key == key for work in member.open):
+                        member.late[key] = now + 1
+                        self.planted += 1
+                    else:
+                        self._drop(member, key)
+            if owner is not None and key not in owner.at:
+                begin = self.committed[key]
+                if self.bug is Bug.SKIP and begin < len(self.logs[key]) - 1 and self.dice.random() < 0.5:
+                    begin += 1
+                    self.planted += 1
+                owner.at[key], owner.finished[key] = begin, set()
+        for member in there:
+            member.told.append((now, ["queues", sorted(set(member.at) - set(member.late))]))
+
+    def _locked(self, key: str, owner: _Member | None) -> bool:
+        """True while another member works on a queue: it holds the lock until its work is done."""
+        others = (member for member in self.members if member.alive and member is not owner)
+        return any(work.key == key for member in others for work in member.open)
+
+    def _drop(self, member: _Member, key: str) -> None:
+        self._commit(member, key)
+        del member.at[key]
+
+    def _commit(self, member: _Member, key: str) -> None:
+        unfinished = [work.offset for work in member.open if work.key == key and not work.key.startswith("%")]
+        at = min([member.at[key], *unfinished])
+        self.committed[key] = max(self.committed[key], at)
+
+    def _work(self, member: _Member, now: float) -> None:
+        for work in list(member.open):
+            if work.ends <= now:
+                member.open.remove(work)
+                self._finish(member, work, work.ends)
+        for key, until in list(member.late.items()):
+            if now >= until:
+                del member.late[key], member.at[key]
+        for key in list(member.at):
+            if not member.alive or key in member.late:
+                continue
+            for _ in range(1 if self.orderly else 2):
+                self._pull(member, key, now)
+        if member is next(each for each in self.members if each.alive):
+            for due, identity, attempt in list(self.retries):
+                if now >= due:
+                    self.retries.remove((due, identity, attempt))
+                    self.retried += 1
+                    self._begin(member, "%RETRY%members-sim:a:0", self.retried, identity, attempt, now)
+        if now >= member.commits:
+            member.commits = now + _COMMIT
+            for key in member.at:
+                self._commit(member, key)
+
+    def _pull(self, member: _Member, key: str, now: float) -> None:
+        busy = any(work.key == key for work in member.open)
+        early = self.bug is Bug.EARLY and busy and self.dice.random() < 0.01
+        if self.orderly and ((busy and not early) or now < member.due.get(key, 0)):
+            return
+        at, log = member.at[key], self.logs[key]
+        if at >= len(log):
+            return
+        self.planted += early
+        member.at[key] = at + 1
+        identity = log[at]
+        if self.tags is not None and self.properties[identity]["TAGS"] not in self.tags:
+            if self.bug is not Bug.LEAK or self.dice.random() > 0.02:
+                return
+            self.planted += 1
+        self._begin(member, key, at, identity, member.tries.pop((key, at), 0), now)
+        if self.bug is Bug.AGAIN and self.dice.random() < 0.02 and not self.orderly:
+            last = member.open[-1]
+            if last.ok:
+                self.planted += 1
+                last.ends = now + 0.01
+                self._finish(member, last, last.ends)
+                member.open.remove(last)
+                self._begin(member, key, at, identity, 0, now + 0.03)
+
+    def _begin(self, member: _Member, key: str, offset: int, identity: int, attempt: int, now: float) -> None:
+        member.n += 1
+        about = self.properties[identity]
+        member.told.append((now, ["delivered", member.n, key, offset, identity, attempt, about["TAGS"]]))
+        ok = attempt >= int(about.get("fails", 0))
+        member.open.append(_Work(member.n, key, offset, identity, attempt, now + self.dice.uniform(0.002, 0.12), ok))
+
+    def _finish(self, member: _Member, work: _Work, now: float) -> bool:
+        member.told.append((now, ["done", work.n, work.ok]))
+        if work.ok:
+            return True
+        if work.attempt >= AGAIN and self.bug is not Bug.OFTEN:
+            if self.bug is Bug.UNBURIED:
+                self.planted += 1
+                return True
+            self.dead += [work.id] * (2 if self.bug is Bug.TWICE else 1)
+            self.planted += self.bug is Bug.TWICE
+        elif self.orderly:
+            if work.key in member.at:
+                member.due[work.key] = now + _ORDERLY_AGAIN
+                member.at[work.key] = work.offset
+                member.tries[work.key, work.offset] = work.attempt + 1
+        elif self.bug is Bug.LOST_RETRY and now < LOAD_S - 5:
+            self.planted += 1
+        else:
+            self.planted += self.bug is Bug.HASTY or work.attempt >= AGAIN
+            delay = 3 if self.bug is Bug.HASTY else _RETRY
+            self.retries.append((now + delay, work.id, work.attempt + 1))
+        return True
+
+    def _tell(self, f: str, member: _Member, now: float) -> None:
+        ready = [each for each in member.told if each[0] <= now] if f != "leave" else member.told
+        member.told = [each for each in member.told if each not in ready]
+        at = now + 0.01
+        value = [
+            [kind, int((at - when) * S), member.life, *rest]
+            for when, (kind, *rest) in sorted(ready, key=lambda e: e[0])
+        ]
+        self.story.call(now, f, None, None, value, group=GROUP, member=member.name)

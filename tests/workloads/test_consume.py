@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workload `consume`: what its members do, what its messages are like, and the options that it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from harness.generator.context import Context
+from harness.plan.plan import Plan, PlanError
+from results.op import Op
+from workloads.consume.crew import Seat, show
+from workloads.consume.members import Members
+from workloads.consume.work import TAGS, Work
+from workloads.consume.workload import ConsumeWorkload
+
+S = 10**9
+
+
+def play(members: Members, seconds: float, answers: Mapping[str, Any] | None = None) -> list[tuple[float, str]]:
+    """The ops of one member in this time, each completed at once; a second passes when there is none."""
+    generator: Any = members
+    ctx = Context.start(1, nemesis=False)
+    done: list[tuple[float, str]] = []
+    while ctx.time < seconds * S:
+        step = generator.op(ctx)
+        if step is None:
+            done.append((ctx.time / S, "end"))
+            break
+        what, generator = step
+        later = ctx.time + S // 20
+        if not hasattr(what, "f"):
+            ctx = ctx._replace(time=later)
+            continue
+        done.append((ctx.time / S, what.f))
+        value = (answers or {}).get(what.f)
+        extra = {**what.extra, "behind": (answers or {}).get("behind", 1)}
+        event = Op(0, ctx.time, 0, "ok", what.f, None, value, extra=extra)
+        generator = generator.update(ctx._replace(turn=ctx.turn + 1), event)
+        ctx = ctx._replace(turn=ctx.turn + 1, time=later)
+    return done
+
+
+def test_a_member_joins_takes_goes_and_comes_back() -> None:
+    ops = play(Members("g", 1, 5), 60)
+    kinds = [f for _, f in ops]
+    assert kinds[:2] == ["join", "take"]
+    ends = [f for f in kinds if f in ("crash", "leave")]
+    assert ends[:4] == ["crash", "leave", "crash", "leave"], "both kinds of ends, in turn"
+    for (at, f), (then, after) in pairwise(ops):
+        if f in ("crash", "leave"):
+            assert after == "join"
+            assert then >= at + 2
+
+
+def test_a_member_stays_if_it_is_not_to_go() -> None:
+    assert {f for _, f in play(Members("g", 1, 0), 60)} == {"join", "take"}
+
+
+@pytest.mark.parametrize(("behind", "ends"), [(0, 5), (3, 30)])
+def test_a_group_that_is_behind_gets_more_time(behind: int, ends: float) -> None:
+    """Without it a quiet run would last a minute longer, or a message that comes late would count as undelivered."""
+    ops = play(Members("g", 1, 0, quiet_s=30, done_s=5), 90, {"behind": behind})
+    at, last = ops[-1]
+    assert last == "end"
+    assert ends < at < ends + 2
+
+
+def test_a_delivery_prolongs_the_end() -> None:
+    got = [["delivered", 0, 1, 1, "t:a:0", 0, 1, 0, "a"]]
+    assert play(Members("g", 1, 0, quiet_s=5, done_s=5), 20, {"take": got})[-1][1] == "take"
+
+
+def test_the_last_ones_leave_and_end() -> None:
+    assert [f for _, f in play(Members("g", 1, 0, ends=True), 10)] == ["leave", "end"]
+
+
+def test_a_message_is_the_same_each_time() -> None:
+    """The judges know from the send what a consumer has to do with a message."""
+    work = Work(failing=20, fails=2, slow=10)
+    made = [work.of(n) for n in range(1, 2001)]
+    assert made == [work.of(n) for n in range(1, 2001)]
+    assert {of["TAGS"] for of in made} == set(TAGS)
+    assert 300 < sum("fails" in of for of in made) < 500
+    assert 120 < sum("slow" in of for of in made) < 280
+    assert set(Work().of(1)) == {"TAGS"}
+
+
+def test_events_become_short_lists() -> None:
+    told = {"event": "delivered", "n": 3, "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 0}
+    assert show({**told, "body": "12 ...", "tags": "b"}) == ["delivered", 3, "t:a:1", 7, 12, 0, "b"]
+    assert show({"event": "done", "n": 3, "ok": False}) == ["done", 3, False]
+    assert show({"event": "nonsense", "line": "x"}) == ["failed", "it wrote 'x'"]
+    assert show({"event": "stopped"}) is None
+
+
+def test_a_seat_knows_what_it_is_done_with() -> None:
+    """A group counts as done by this: a result that belongs to another process's delivery must not settle it."""
+    from infra.systems.rocketmq.applications.process import Event
+
+    seat = Seat("m0", None)  # type: ignore[arg-type]
+    told = {"event": "delivered", "n": 1, "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 2}
+    assert seat.hear([Event(1, {**told, "body": "12"})], 1) == []
+    assert seat.hear([Event(2, {"event": "done", "n": 1, "ok": True})], 2) == []
+    assert seat.hear([Event(3, {"event": "done", "n": 1, "ok": True})], 1) == [(12, 2, True)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"library": "grpc-push", "listener": "orderly"}, "listener is 'orderly'; with --library grpc"),
+        ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
+        ({"members": 4}, "concurrency is 5; consume needs 6 clients"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        ConsumeWorkload(Plan(workload="consume", concurrency=5, options=options))

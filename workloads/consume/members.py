@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generator for the members of the group: they join, take what their consumers did, crash or leave, and join again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from harness.generator import PENDING, Generator, Invocation, Pending, Step
+from harness.generator.context import Context, members
+from results.figures import SECOND
+from results.op import INVOKE, Op
+
+TAKE_NS: Final = SECOND // 5
+"""The time between two takes of a member."""
+
+AWAY_NS: Final = 2 * SECOND
+"""The time for which a member that crashed or left is gone."""
+
+OURS: Final = frozenset({"join", "take", "crash", "leave"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The state of one member. Times in ns.
+
+    joined  True if it has a process. due: the time of its next op. goes: the time of its next crash or leave; None: it
+            stays. turn: the number of its ends.
+    """
+
+    joined: bool = False
+    due: int = 0
+    goes: int | None = None
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members(Generator):
+    """The members on the threads it may use, for ever: the n-th thread is member `m<n>`.
+
+    goes_every_s  the average time between two ends of a member, every second one a crash; 0: it stays.
+    quiet_s       it ends after so long a time without a delivery; 0: it goes on. done_s: the same when the group is
+                  behind with no message that was acknowledged.
+    ends          True: each leaves in an orderly way, and this generator ends.
+    heard         the time (ns) of the last delivery, or of the first op. behind: as the last take said.
+    """
+
+    group: str
+    seed: int
+    goes_every_s: float
+    quiet_s: float = 0
+    done_s: float = 0
+    ends: bool = False
+    heard: int | None = None
+    behind: int = 1
+    seats: Mapping[int, Seat] = field(default_factory=dict)
+
+    def op(self, ctx: Context) -> Step:
+        wait: Pending = PENDING
+        threads = list(members(ctx.takers))
+        if self.ends and all(self.seats.get(thread, Seat()).turn for thread in threads):
+            return None
+        quiet_s = self.quiet_s if self.behind else self.done_s
+        if self.quiet_s and self.heard is not None and ctx.time - self.heard > quiet_s * SECOND:
+            return None
+        for thread in members(ctx.free_takers, ctx.turn % ctx.process_map.concurrency):
+            seat = self.seats.get(thread, Seat())
+            if self.ends and seat.turn:
+                continue
+            if not self.ends and seat.due > ctx.time:
+                wait = wait.or_at(seat.due)
+                continue
+            extra = {"group": self.group, "member": f"m{threads.index(thread)}"}
+            return Invocation(self._next(seat, ctx.time), None, None, extra).by(ctx.process(thread)), self
+        return wait, self
+
+    def _next(self, seat: Seat, now: int) -> str:
+        if self.ends:
+            return "leave"
+        if not seat.joined:
+            return "join"
+        if seat.goes is not None and now >= seat.goes:
+            return "crash" if seat.turn % 2 == 0 else "leave"
+        return "take"
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.f not in OURS or event.type == INVOKE:
+            return self
+        thread = ctx.process_map.thread_of(event.process)
+        seat = self._after(self.seats.get(thread, Seat()), event, ctx.time, thread)
+        delivers = self.heard is None or (event.f == "take" and any(e[0] == "delivered" for e in event.value or ()))
+        heard = event.time if delivers else self.heard
+        behind = event.extra.get("behind", self.behind) if event.f == "take" else self.behind
+        return replace(self, heard=heard, behind=behind, seats={**self.seats, thread: seat})
+
+    def _after(self, seat: Seat, event: Op, now: int, thread: int) -> Seat:
+        gone = event.extra.get("ended", False)
+        if event.f in ("crash", "leave") or gone:
+            return replace(seat, joined=False, due=now + AWAY_NS, turn=seat.turn + 1)
+        if event.f == "join":
+            return replace(seat, joined=event.type == "ok", due=now + TAKE_NS, goes=self._goes(seat, now, thread))
+        return replace(seat, due=now + TAKE_NS)
+
+    def _goes(self, seat: Seat, now: int, thread: int) -> int | None:
+        if not self.goes_every_s:
+            return None
+        dice = Random(f"{self.seed}/{thread}/{seat.turn}")
+        return now + int((self.goes_every_s / 2 + dice.expovariate(2 / self.goes_every_s)) * SECOND)

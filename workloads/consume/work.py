@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contents of a message besides its id: its tag, and how hard a consumer has to work on it. All follow from the id.
+
+The consumer reads the properties `fails` (so many attempts at it fail) and `slow` (so many ms an attempt takes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+TAGS: Final = ("a", "b", "c")
+"""The tags of messages; a group that filters wants `a` and `b`."""
+
+WANTED: Final = ("a", "b")
+
+SLOW_MS: Final = 300
+
+
+@dataclass(frozen=True)
+class Work:
+    """The shares (%) of messages that fail, and that are slow. `fails`: the number of attempts that fail."""
+
+    failing: float = 0.0
+    fails: int = 1
+    slow: float = 0.0
+
+    def of(self, message: int) -> Mapping[str, str]:
+        """The properties of a message."""
+        dice = Random(message)
+        found = {"TAGS": TAGS[message % len(TAGS)]}
+        if dice.random() * 100 < self.failing:
+            found["fails"] = str(self.fails)
+        if dice.random() * 100 < self.slow:
+            found["slow"] = str(SLOW_MS)
+        return found

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A consumer group of RocketMQ's own Java clients: every message is delivered, in order where that is promised.
+
+Each member is a process on a node of its own, and its consumer is the library's `DefaultMQPushConsumer`. Our own client
+sends. Members crash, leave and join again. At the end they consume until nothing comes any more; then the harness reads
+every replica, so that it is known which messages the group should have got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import harness.generator as gen
+from checkers.messages.consumer_times import DELAYS_S, ORDERLY_S, QUIET_S
+from harness.api import Client, RunContext
+from harness.generator import Generator, Invocation
+from harness.plan.plan import Plan, PlanError
+from infra.machines.api import Share
+from infra.options import Seconds, option
+from infra.systems.rocketmq.applications.java import JavaProgram
+from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.applications.own import OwnProgram
+from infra.systems.rocketmq.servers import NAMESRV, PROXY
+from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
+from results.deployment import DeploymentRecord
+from results.op import Op
+from workloads.consume.client import ConsumeOps
+from workloads.consume.crew import Crew
+from workloads.consume.members import Members
+from workloads.consume.work import WANTED, Work
+from workloads.messages import MessageWorkload
+from workloads.places import Queue
+
+if TYPE_CHECKING:
+    from checkers.base.api import Checker
+
+DONE_S: Final = 5.0
+"""The time without a delivery after which a group is done that is not behind with any acknowledged message: others
+may have been stored, too. One that is behind gets `QUIET_S`, and two seconds."""
+
+DRAIN_S: Final = 90.0
+"""The longest time for that."""
+
+_GRPC_AGAIN: Final = 16
+"""The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
+
+_INVISIBLE_S: Final[Mapping[str, int]] = {"grpc-simple": 10, "grpc-push": 20}
+"""The time for which a popped message is invisible. A simple consumer's is the least that a proxy takes; that of a push
+consumer is the proxy's own, 60 s by default, which a process that is killed would cost every run.
+"""
+
+_REVIVED_S: Final = 20.0
+"""The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
+for late acknowledgements."""
+
+_ROUTE_MS: Final = 5000
+_COMMIT_MS: Final = 5000
+
+
+@dataclass(frozen=True)
+class ConsumeOptions:
+    """The options of the workload."""
+
+    members: int = option(3, "Members of the group, each in a process of its own.", low=1, high=4)
+    listener: Literal["concurrently", "orderly", "broadcast"] = option(
+        "concurrently", "How members consume. With broadcast, each one gets everything."
+    )
+    library: Library = option(
+        "remoting",
+        "The members' client: of the remoting protocol, to the brokers or through a proxy; of gRPC, a push or a simple "
+        "consumer.",
+    )
+    application: str | None = option(
+        None,
+        "A program of your own in place of the harness' members: a folder with an executable `run` (docs/clients.md).",
+        metavar="FOLDER",
+    )
+    filter: Literal["none", "tag", "sql"] = option(
+        "none",
+        "What the group subscribes to: everything, or messages with the tags a and b, named as tags or by SQL92.",
+    )
+    failing: float = option(0.0, "Of so many messages (%) the first attempts fail.", low=0, high=50)
+    fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
+    max_attempts_again: int = option(
+        1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
+    )
+    slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
+    member_goes_every: Seconds = option(
+        Seconds(20), "How often each member crashes or leaves, on average; it is back after 2 s. 0: never."
+    )
+
+
+class ConsumeWorkload(MessageWorkload):
+    """The group, its producers, and the final reads."""
+
+    name = "consume"
+    summary = "a consumer group of RocketMQ's Java clients: every message is delivered, and in order where promised"
+    topologies: ClassVar[Sequence[str]] = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
+    Options: ClassVar[type] = ConsumeOptions
+    default_rate = 300.0
+    prefix = "consume"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        needed = self.options.members + 2
+        if plan.concurrency < needed:
+            raise PlanError(
+                f"concurrency is {plan.concurrency}; {self.name} needs {needed} clients: "
+                f"{self.options.members} members and two producers"
+            )
+        self.group = ""
+        self.grpc = self.options.library.startswith("grpc")
+        if self.grpc and self.options.listener != "concurrently":
+            raise PlanError(f"listener is {self.options.listener!r}; with --library grpc-... concurrently is right")
+        again = _GRPC_AGAIN if self.grpc else self.options.max_attempts_again
+        self.again = again
+        if self.options.failing and self.options.listener == "broadcast":
+            raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
+        self.work = Work(self.options.failing, self.options.fails, self.options.slow)
+        tries = min(self.options.fails, again) if self.options.failing else 0
+        waits = sum(DELAYS_S[:tries]) if self.options.listener == "concurrently" else tries * ORDERLY_S
+        longest = max(DELAYS_S[:tries], default=0) if self.options.listener == "concurrently" else 0
+        self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
+        self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
+        # Members of a broadcast group are behind one by one, which nobody counts.
+        self.done_s = self.quiet_s if self.options.listener == "broadcast" else DONE_S
+        self.drain_s = DRAIN_S + waits + self.quiet_s
+        self._crew: Crew | None = None
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        return [] if self.options.library == "remoting" else [PROXY]
+
+    def shares(self) -> Sequence[Share]:
+        if self.options.application is not None:
+            return OwnProgram.shares(Path(self.options.application))
+        return JavaProgram.shares(self.options.library)
+
+    @property
+    def client_nodes(self) -> int:
+        return int(self.options.members)
+
+    async def setup(self, context: RunContext) -> None:
+        """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
+        self.group = f"members-{context.run}"
+        await self.make(context, [self.group])
+        record = context.deployment.record
+        versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
+        through = PROXY_REMOTING if self.options.library == "remoting-proxy" else NAMESRV
+        consume: dict[str, Any] = {
+            "library": self.options.library,
+            "proxies": _addresses(record, PROXY),
+            "invisible_ms": _INVISIBLE_S.get(self.options.library, 0) * 1000,
+            "group": self.group,
+            "topics": [self.places.topic],
+            "nameservers": _addresses(record, through),
+            "orderly": self.options.listener == "orderly",
+            "broadcast": self.options.listener == "broadcast",
+            "set": {
+                "pollNameServerInterval": _ROUTE_MS,
+                "persistConsumerOffsetInterval": _COMMIT_MS,
+                "maxReconsumeTimes": self.again,
+                "consumeThreadMin": 4,
+                "consumeThreadMax": 4,
+            },
+        }
+        if self.options.filter == "tag":
+            consume["tags"] = " || ".join(WANTED)
+        elif self.options.filter == "sql":
+            consume["sql"] = f"TAGS in ({', '.join(repr(tag) for tag in WANTED)})"
+        nodes = context.deployment.clients[: self.options.members]
+        version, own = str(versions[0]), self.options.application
+        program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
+        self._crew = Crew(nodes, program, consume, self.again)
+        await self._crew.install()
+
+    def client(self, context: RunContext, thread: int) -> Client:
+        assert self._crew is not None, "setup must be called first"
+        client = self.connect(ConsumeOps, thread)
+        client.furnish(self._crew, self.wanted)
+        return client
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        members = Members(self.group, rng.getrandbits(32), self.options.member_goes_every)
+        plain = self.sends()
+
+        def send(n: int) -> Invocation:
+            op = plain(n)
+            return replace(op, extra={"properties": self.work.of(op.value)})
+
+        return gen.reserve(self.options.members, members, default=send)
+
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """The members continue until nothing comes any more, and leave; then every replica is read through."""
+        count = self.options.members
+        rest = gen.time_limit(self.drain_s, Members(self.group, 0, 0, quiet_s=self.quiet_s, done_s=self.done_s))
+        leave = Members(self.group, 0, 0, ends=True)
+        of_group = {"group": self.group}
+        last = [Invocation("committed", key, None, of_group) for key in self.places.keys]
+        dead = [Queue(f"%DLQ%{self.group}", group, 0).key for group in self.places.groups]
+        last += [Invocation("dead-letters", key, 0, of_group) for key in dead] if self.options.failing else []
+        return self.final_phases(
+            gen.clients(gen.reserve(count, rest)),
+            gen.clients(gen.reserve(count, leave)),
+            gen.clients(gen.any_(*last)),
+            self.read_replicas(),
+        )
+
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        from checkers.messages.consuming import Broadcast, Delivered, Ordered, Prompt, Retried
+        from checkers.messages.log import LogAnomalies, Replicas
+
+        listener = self.options.listener
+        wanted = self.wanted
+        delivered = Delivered(wanted, holds=not self.grpc, quiet_s=self.quiet_s - 2)
+        of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
+        if listener == "orderly":
+            of_group.append(Ordered(wanted, self.again))
+        if self.options.failing:
+            of_group.append(Retried(self.again, delays=listener == "concurrently" and not self.grpc))
+        of_group.append(Prompt())
+        return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
+
+    def server_settings(self) -> Mapping[str, str]:
+        more = {"broker.enablePropertyFilter": "true"} if self.options.filter == "sql" else {}
+        if self.options.library == "grpc-push":
+            more["proxy.defaultInvisibleTimeMills"] = str(_INVISIBLE_S["grpc-push"] * 1000)
+        return {**super().server_settings(), **more}
+
+    @property
+    def needed(self) -> Sequence[str]:
+        return ["send", "join", "take"]
+
+    def acknowledges(self, op: Op) -> bool:
+        """A message that was acknowledged."""
+        return op.f == "send" and op.type == "ok"
+
+
+def _addresses(record: DeploymentRecord, kind: str) -> str:
+    return ";".join(f"{host}:{port}" for host, port in record.endpoints(kind))
