@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long consumers of a group may take: for the workload that waits for them, and the judges."""
+"""The times that consumers of a group may take: for the workload that waits for them, and for the judges."""
 
 from __future__ import annotations
 

@@ -22,19 +22,19 @@ from infra.systems.rocketmq.applications.process import Application, Application
 
 PROGRAM = """
 import json, os, sys
-def tell(**event): print(json.dumps(event), flush=True)
-tell(event="hello", pid=os.getpid())
+def report(**event): print(json.dumps(event), flush=True)
+report(event="hello", pid=os.getpid())
 for line in sys.stdin:
     command = json.loads(line)
     if command["do"] == "consume":
         for n in range(3):
-            tell(event="delivered", n=n)
+            report(event="delivered", n=n)
         print("no JSON", flush=True)
-        tell(event="started", name=command["name"])
+        report(event="started", name=command["name"])
     elif command["do"] == "stop":
-        tell(event="stopped", name=command["name"])
+        report(event="stopped", name=command["name"])
     else:
-        tell(event="failed", name=command["name"], error="Refused", why="a reason")
+        report(event="failed", name=command["name"], error="Refused", why="a reason")
 """
 
 
@@ -114,8 +114,8 @@ async def test_a_failure_is_the_answer(application: Application) -> None:
 
 
 @in_loop
-async def test_a_killed_process_has_told_all_that_it_did(application: Application) -> None:
-    """Evidence: a delivery that was told before the kill may not be lost, and nothing is sent to a dead process."""
+async def test_a_killed_process_has_reported_all_that_it_did(application: Application) -> None:
+    """Evidence: a delivery that was reported before the kill may not be lost, and nothing is sent to a dead process."""
     await application.start(10)
     await application.ask({"do": "consume", "name": "c"}, "started", 10)
     await application.kill()

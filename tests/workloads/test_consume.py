@@ -21,7 +21,7 @@ S = 10**9
 
 
 def play(members: Members, seconds: float, answers: Mapping[str, Any] | None = None) -> list[tuple[float, str]]:
-    """The ops of one member in this time, each completed at once; a second passes when there is none."""
+    """The ops of one member in this time, each completed at once; time passes while it has none."""
     generator: Any = members
     ctx = Context.start(1, nemesis=False)
     done: list[tuple[float, str]] = []

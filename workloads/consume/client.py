@@ -50,7 +50,7 @@ class ConsumeOps(QueueOps):
 
     async def _dead_letters(self, op: Op) -> Completion:
         """Reads the dead letters of the group at a master, from an offset on. A broker has no topic for them until the
-        first one: then there are none.
+        first one: then the result is empty.
         """
         node = await self.master(queue_of(op.key).group)
         if node is None:

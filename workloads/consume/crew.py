@@ -118,9 +118,7 @@ class Crew:
                     await self.end(seat.name, orderly=False)
 
     def join(self, member: str) -> str:
-        """Begins to start a member's process and consumer, and returns its instance name. What comes of it is told by
-        its events.
-        """
+        """Begins to start a member's process and consumer, and returns its instance name. Its events report the result."""
         seat = self.seats[member]
         if seat.application is not None:
             return f"{member}-{seat.joins}"  # of the phase before

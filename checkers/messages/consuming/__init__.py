@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges of a consumer group of RocketMQ's own clients, by what its members told (`takes`).
+"""Judges of a consumer group of RocketMQ's own clients, by the reports of its members (`takes`).
 
 `Delivered`: every message reaches the group, and none that it did not ask for. `Ordered`: an orderly group gets each
 queue in order, and one member at a time works on it. `Retried`: a message that failed comes again as often and as late

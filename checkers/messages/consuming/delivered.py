@@ -50,7 +50,7 @@ class Delivered:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `messages` that are stored and wanted, `deliveries`, `again`: deliveries after a success,
-        `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`, `problems` that members told.
+        `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`, `problems` that members reported.
         """
         told, there, scene = takes(run.history), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
@@ -212,7 +212,7 @@ class _Judged:
                 finished[place] = delivery
 
     def _why(self, before: Delivery, after: Delivery) -> str | None:
-        """The reason why a message may come again, looked up in what the members told; None: there is none."""
+        """The reason why a message may come again, looked up in the reports of the members; None: no reason exists."""
         if not self.holds:
             ended = self.told.ends.get(before.life)
             if ended is not None and ended <= after.start:

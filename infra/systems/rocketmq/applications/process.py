@@ -28,7 +28,7 @@ _RUN: Final = 'log=$1; shift; cd -- "${log%/*}" && exec "$@" 2>>"$log"'
 
 
 class ApplicationError(InfraError):
-    """A process that does not do what it was told. One line."""
+    """A process that does not follow a command. One line."""
 
 
 class Event(NamedTuple):
@@ -153,7 +153,7 @@ class Application:
             await asyncio.to_thread(self.node.run, ["kill", "-s", name, str(self.pid)], check=False)
 
     async def kill(self) -> None:
-        """Kills the process, and waits for the end of its events. One that has not told its number yet ends by the end
+        """Kills the process, and waits for the end of its events. One that has not reported its number yet ends by the end
         of its stdin. Raises InfraError.
         """
         if not self.pid:
