@@ -4,13 +4,14 @@
 The output contains keys of histories, file names, versions and log lines of servers. A control character in them could
 change the window title, hide a line, or imitate a line of the harness. So each printed message is one line, whatever it
 contains. The reader of the output may end early (`harness check ... | head -1`); this does not end a run and does not
-change a verdict.
+change a verdict. A terminal gets colour, for verdicts only; the variable `NO_COLOR` (no-color.org) switches it off.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import sys
 from collections.abc import Iterable
@@ -21,6 +22,14 @@ from results.visible import THIN_SPACE, visible
 
 MOST: Final = 20_000
 """Characters of a line: a value may be megabytes."""
+
+_VERDICT: Final = re.compile(
+    r"(?:^|(?<=  ))(?:valid|invalid|unknown|harness-failure)(?=  |$)|(?<=  )harness-failure(?= )", re.IGNORECASE
+)
+"""A verdict in a column of its own, as all commands print it. (The longest one fills its column.)"""
+
+_COLOURS: Final = {"valid": "32", "invalid": "31", "unknown": "33", "harness-failure": "35"}
+"""Verdict -> its colour, as a parameter of the escape sequence (ECMA-48, SGR): green, red, yellow, magenta."""
 
 _problems: list[OSError] = []
 
@@ -33,7 +42,46 @@ def shown(text: str) -> str:
 
 def say(line: str = "", *, err: bool = False) -> None:
     """Prints one line; characters that would break it are written as escapes. Never raises: see `lost`."""
-    put(f"{shown(line)}\n", sys.stderr if err else sys.stdout)
+    stream = sys.stderr if err else sys.stdout
+    text = shown(line)
+    put(f"{_painted(text) if colours(stream) else text}\n", stream)
+
+
+def colours(stream: TextIO | None) -> bool:
+    """True for a terminal with colours, unless the user switched them off (`NO_COLOR` is not empty)."""
+    return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def columns(stream: TextIO | None) -> int | None:
+    """The width of the terminal now, in characters; None: it is no terminal, or does not know its width."""
+    if stream is None or not _is_terminal(stream):
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def fitted(line: str, width: int | None) -> str:
+    """The line without what would reach the last column of the terminal: there a terminal may go to the next line."""
+    return line if width is None or width < 2 or len(line) < width else f"{line[: width - 2]}…"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _painted(text: str) -> str:
+    """The text with its first verdict in colour. A verdict in capitals, the one of a whole run, is bold as well."""
+
+    def paint(word: re.Match[str]) -> str:
+        bold = "1;" * word[0].isupper()
+        return f"\x1b[{bold}{_COLOURS[word[0].lower()]}m{word[0]}\x1b[0m"
+
+    return _VERDICT.sub(paint, text, count=1)
 
 
 def say_all(lines: Iterable[str]) -> None:

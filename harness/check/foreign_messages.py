@@ -116,7 +116,7 @@ def _not_judged(workload: str, clients: History, check_options: CheckOptions) ->
 def _examined(whole: CheckReport, found: Judgement, names: Mapping[int, str] = MappingProxyType({})) -> CheckReport:
     wrong = [a for result in found.results for a in result.anomalies if a.legal is None]
     first = wrong[0] if wrong else None
-    lines = [line for result in found.results for line in check_lines(result)]
+    lines = [line for result in found.results for line in check_lines(result, whole=True)]
     return replace(
         whole,
         verdict=found.verdict,

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The summary at the end of a run: verdict, one line per checker, path of the report, command to repeat the run."""
+"""The summary at the end of a run: one line per checker and anomaly, the path of the report, the command to repeat the
+run, and last the verdict, where the prompt of a shell leaves it visible.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import terminal
 from harness.parts import registry
 from harness.plan.plan import Plan
 from results.store import RunDir
 from results.verdict import CheckResult, Judgement, Verdict
 
 _NAMES = 20
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,12 @@ class Outcome:
 
 
 def summary(outcome: Outcome, plan: Plan) -> list[str]:
-    """The lines of the summary: the result, the evidence, the files, and the command that repeats the run."""
+    """The lines of the summary: the evidence, the files, the command that repeats the run, and the result."""
     judgement = outcome.judgement
     minutes, seconds = divmod(round(outcome.seconds), 60)
     faults = ", ".join(n.fault for n in plan.nemeses or plan.strikes) or "no faults"
     head = f"{judgement.verdict.value.upper()}   {plan.workload}, {faults}, seed {plan.seed}"
-    lines = ["", f"{head}   {minutes} min {seconds} s", *known_lines(judgement)]
+    lines = [""]
     for result in judgement.results:
         lines += check_lines(result, judgement.new)
     again = f"harness run --plan {_short(outcome.folder.path) / 'plan.toml'}{_permissions(plan)}"
@@ -57,7 +63,7 @@ def summary(outcome: Outcome, plan: Plan) -> list[str]:
     lines += [
         _line(f"without {finding.id}", f"{again} {finding.without}") for finding in judgement.known if finding.without
     ]
-    return lines
+    return [*lines, *known_lines(judgement), f"{head}   {minutes} min {seconds} s"]
 
 
 def known_lines(judgement: Judgement) -> list[str]:
@@ -80,17 +86,25 @@ def _permissions(plan: Plan) -> str:
     return "".join(f" {spec.flag}" for spec in granted)
 
 
-def check_lines(result: CheckResult, new: Sequence[str] | None = None) -> list[str]:
+def check_lines(result: CheckResult, new: Sequence[str] | None = None, *, whole: bool = False) -> list[str]:
     """One line for the checker, and one more for each of its first anomalies. `new`: names of those that no finding
-    explains; the report alone describes the others. None: it describes none of them as known.
+    explains; the report alone describes the others. None: it describes none of them as known. whole: an anomaly's line
+    has all that is known about it, since no report has the rest.
     """
     lines = [_line(result.checker, f"{result.verdict.value:<9} {result.reason}")]
     if result.verdict != Verdict.VALID:
         shown = [a for a in result.anomalies if new is None or not a.counts or a.name in new]
-        lines += [_line("", f"- {a.name}: {a.summary}") for a in shown[:3]]
+        found = [_line("", f"- {a.name}: {a.summary}") for a in shown[:3]]
+        lines += found if whole else map(_first_sentence, found)
         if shown and len(result.anomalies) > 3:
             lines.append(_line("", f"- and {len(result.anomalies) - 3} more in the report"))
     return lines + [_line("", f"excused {excuse}") for excuse in result.excuses]
+
+
+def _first_sentence(line: str) -> str:
+    """The part of an anomaly's line that one line of the terminal holds. The report has the rest."""
+    first = _SENTENCE_END.split(line, maxsplit=1)[0]
+    return terminal.fitted(first, terminal.columns(sys.stdout))
 
 
 def _short(path: Path) -> Path:

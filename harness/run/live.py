@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -16,6 +15,8 @@ from results.op import Op
 TERMINAL_S = 0.5
 PLAIN_S = 10.0
 _RATE_WINDOW_S = 5
+_SHORTEST_FAULT = 5
+"""Characters that the faults keep on a narrow terminal."""
 
 
 class ProgressLine:
@@ -50,29 +51,26 @@ class ProgressLine:
             self.wipe()
 
     def draw(self) -> None:
-        line = terminal.shown(self.line())
         if self._terminal:
-            columns = self._columns()
-            line = _fitted(line, columns)
-            terminal.put("\r" + line.ljust(min(self._width, columns - 1) if columns > 1 else self._width), self._out)
+            columns = terminal.columns(self._out)
+            line = self.line(columns)
+            terminal.put("\r" + line.ljust(min(self._width, columns - 1) if columns else self._width), self._out)
             self._width = len(line)
         else:
-            terminal.put(line + "\n", self._out)
-
-    def _columns(self) -> int:
-        """Characters in a line of the terminal, which may change its size at any time."""
-        try:
-            return os.get_terminal_size(self._out.fileno()).columns if self._out is not None else 0
-        except (OSError, ValueError):
-            return 0
+            terminal.put(self.line() + "\n", self._out)
 
     def wipe(self) -> None:
         if self._terminal and self._width:
             terminal.put("\r" + " " * self._width + "\r", self._out)
             self._width = 0
 
-    def line(self) -> str:
-        """` 01:12  |  231 op/s  ok 14902  fail 41  info 118  |  fault: hammer-time n4  |  leader n2, term 6`"""
+    def line(self, columns: int | None = None) -> str:
+        """` 01:12  |  231 op/s  ok 14902  fail 41  info 118  |  fault: hammer-time n4  |  leader n2, term 6`
+
+        columns  the width of the terminal, which must not wrap the line: a carriage return would leave its first part
+                 standing. If it is narrow, the gaps shrink and the faults are cut first, so that the leader stays
+                 visible. None: the whole line.
+        """
         now, total = self._now(), self.counts.total()
         self._marks.append((now, total))
         while len(self._marks) > 2 and now - self._marks[0][0] > _RATE_WINDOW_S * 1_000_000_000:
@@ -83,16 +81,14 @@ class ProgressLine:
         leaders, term = self._leader()
         number = f", {'term' if self._word == 'leader' else 'epoch'} {term}" if term is not None else ""
         who = f"{self._word} {' '.join(leaders)}{number}" if leaders else f"no {self._word}"
-        fault = ", ".join(self._faults()) or "none"
+        fault = terminal.shown(", ".join(self._faults()) or "none")
         c = self.counts
-        return (
+        head = (
             f" {seconds // 60:02d}:{seconds % 60:02d}  |  {rate:.0f} op/s  ok {c['ok']}  fail {c['fail']}  "
-            f"info {c['info']}  |  fault: {fault}  |  {who}"
+            f"info {c['info']}  |  fault: "
         )
-
-
-def _fitted(line: str, columns: int) -> str:
-    """A line that a terminal of this width does not wrap: a carriage return would leave its first part standing.
-    `columns` 0: not known.
-    """
-    return line if columns < 2 or len(line) < columns else f"{line[: columns - 2]}…"
+        tail = terminal.shown(f"  |  {who}")
+        if columns is not None and len(head) + len(fault) + len(tail) >= columns:
+            head, tail = head.replace("  ", " "), tail.replace("  ", " ")
+            fault = terminal.fitted(fault, max(_SHORTEST_FAULT, columns - len(head) - len(tail)))
+        return terminal.fitted(f"{head}{fault}{tail}", columns)

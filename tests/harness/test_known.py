@@ -14,6 +14,7 @@ import pytest
 from sim.rig import prepared
 from sim.service import Bug
 
+from harness import terminal
 from harness.check.summary import Outcome, check_lines, known_lines, summary
 from harness.cli.main import cli, guarded
 from harness.findings import known
@@ -135,18 +136,35 @@ NEW = replace(JUDGED, known=[], new=["lost"])
 
 
 def test_the_terminal_says_what_is_known(tmp_path: Path) -> None:
-    """Directly under the verdict, which stays INVALID; the report alone has the details of what is known."""
+    """Directly above the verdict, which stays INVALID and comes last; the report alone has the details of what is
+    known.
+    """
     lines = summary(Outcome(RunDir(tmp_path / "log-x" / "2026"), JUDGED, 118.0), Plan())
-    assert lines[1].startswith("INVALID   ")
-    assert lines[2].split() == ["known", "5", "a", "cut-off", "master:", "2", "lost"]
-    assert lines[3].split() == ["new", "nothing"]
+    again, without, known, new, verdict = lines[-5:]
+    assert verdict.startswith("INVALID   ")
+    assert known.split() == ["known", "5", "a", "cut-off", "master:", "2", "lost"]
+    assert new.split() == ["new", "nothing"]
     assert not any("gone" in line for line in lines)
-    again, without = lines[-2:]
     assert without.split(maxsplit=2)[0:2] == ["without", "5"]
     assert without.endswith(f"{again.split(maxsplit=1)[1]} --mend 5")
     lines = summary(Outcome(RunDir(tmp_path), NEW, 118.0), Plan())
-    assert lines[2].split() == ["new", "lost"]
+    assert lines[-2].split() == ["new", "lost"]
     assert any("gone" in line for line in lines)
+
+
+def test_an_anomaly_is_one_line_of_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first sentence, cut to the width of the terminal. Where no report has the rest, all of it."""
+    long = Anomaly("lost", f"n1 lost {'many ' * 30}messages. Message 666 is on no replica.")
+    result = CheckResult("log", Verdict.INVALID, "1 lost", [long])
+    assert check_lines(result)[1].endswith("many messages.")
+    assert check_lines(result, whole=True)[1].endswith("is on no replica.")
+    for columns in (80, 100, 200):
+        monkeypatch.setattr(terminal, "columns", lambda _, columns=columns: columns)
+        (line,) = check_lines(result)[1:]
+        assert len(line) == min(
+            columns - 1, len(check_lines(result, whole=True)[1]) - len(" Message 666 is on no replica.")
+        )
+        assert columns == 200 or line.endswith("…")
 
 
 def test_where_nobody_looked_nothing_is_said() -> None:

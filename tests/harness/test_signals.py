@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import os
 import pty
 import signal
@@ -11,7 +13,9 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -144,19 +148,60 @@ def test_a_closed_terminal_is_no_reason_to_stop() -> None:
     assert terminal.lost() is None
 
 
-def test_the_live_line_fits_the_terminal() -> None:
-    """A line that wraps leaves its first part standing: seven dead half lines in four seconds. It is wiped as well."""
+@contextlib.contextmanager
+def terminal_of(columns: int) -> Iterator[tuple[int, IO[str]]]:
+    """A terminal of this width: the end to read from, and the stream that programs write to."""
     leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    with os.fdopen(follower, "w") as out:
-        faults = ["partition-leader-minority of n1, n2 and n3 against n4 and n5"]
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    try:
+        with os.fdopen(follower, "w") as out:
+            yield leader, out
+    finally:
+        os.close(leader)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_the_live_line_fits_the_terminal(columns: int) -> None:
+    """A line that wraps leaves its first part standing: seven dead half lines in four seconds. It is wiped as well.
+    From 80 columns on the leader is visible, however many nodes the fault strikes.
+    """
+    faults = ["partition-leader-minority of n1, n2 and n3 against n4 and n5, and of all of them against the clients"]
+    with terminal_of(columns) as (leader, out):
         live = ProgressLine(lambda: 7 * 10**9, lambda: faults, lambda: (["n2"], 3), out=out)
+        live.counts.update({"ok": 14902, "fail": 163, "info": 118})
         for _ in range(2):
             live.draw()
-            drawn = os.read(leader, 4096).decode()
-            assert drawn.startswith("\r 00:07  |")
-            assert drawn.endswith("…")
-            assert len(drawn.lstrip("\r")) < 60
+            drawn = os.read(leader, 4096).decode().strip("\r ")
+            assert drawn.startswith("00:07 ")
+            assert ("…" in drawn) == (columns < 200)
+            assert len(drawn) < columns - 1
+            assert drawn.endswith("leader n2, term 3") == (columns >= 80)
         live.wipe()
         assert os.read(leader, 4096).decode().strip("\r ") == ""
-    os.close(leader)
+
+
+def test_a_verdict_has_a_colour_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pipe, no file and nobody who set NO_COLOR gets escape sequences; names that look like verdicts stay plain."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def printed(line: str) -> str:
+        with terminal_of(80) as (leader, out):
+            monkeypatch.setattr(sys, "stdout", out)
+            terminal.say(line)
+            return os.read(leader, 4096).decode().rstrip()
+
+    assert printed("INVALID   log, none") == "\x1b[1;31mINVALID\x1b[0m   log, none"
+    assert printed("  log    valid     2 ops") == "  log    \x1b[32mvalid\x1b[0m     2 ops"
+    assert printed("a.edn   unknown  torn") == "a.edn   \x1b[33munknown\x1b[0m  torn"
+    assert printed("  nodes   harness-failure n1") == "  nodes   \x1b[35mharness-failure\x1b[0m n1"
+    assert printed("is it valid or invalid?") == "is it valid or invalid?"
+    assert printed("\x1b[32m  valid") == "\\x1b[32m  \x1b[32mvalid\x1b[0m"
+    for name, value in (("TERM", "dumb"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+        assert printed("INVALID   log") == "INVALID   log"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", stream := io.StringIO())
+    terminal.say("INVALID   log")
+    assert stream.getvalue() == "INVALID   log\n"
