@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `harness run | check | reproduce | logs | advise | list | doctor | clean | serve`.
+"""The command line: `harness run | check | reproduce | logs | advise | list | doctor | clean | serve | ...`.
 
 Exit codes (design.md, section 4): 0 valid, 1 invalid, 2 unknown, 3 harness failure, 64 usage.
 """
@@ -7,6 +7,7 @@ Exit codes (design.md, section 4): 0 valid, 1 invalid, 2 unknown, 3 harness fail
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from importlib import import_module
 from typing import Final
@@ -32,6 +33,10 @@ _COMMANDS: Final = {
     "clean": (
         "harness.cli.doctor",
         "Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results.",
+    ),
+    "completion": (
+        "harness.cli.completion",
+        "Print the script by which bash, zsh or fish completes commands, options and their values.",
     ),
     "doctor": ("harness.cli.doctor", "Show what this machine can do, what it cannot, and the remedy."),
     "list": (
@@ -99,6 +104,11 @@ def main(argv: list[str] | None = None) -> None:
         logger.handlers = [Progress()]
         logger.setLevel(level)
     signals.install()
+    if "_HARNESS_COMPLETE" in os.environ:
+        from harness.cli.completion import answer
+
+        if (code := answer(cli)) is not None:
+            sys.exit(code)
     sys.exit(guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)))
 
 

@@ -20,10 +20,11 @@ from harness import terminal
 from harness.boundary import end
 from harness.nemesis.effective import by_times
 from harness.parts import registry
+from harness.parts.completion import words
 from harness.parts.named import named_faults
 from harness.parts.registry import PlugIn
 from harness.parts.resolve import ResolvedPlan, remarks, resolve
-from harness.parts.run_options import OPTIONS
+from harness.parts.run_options import GROUPS, OPTIONS
 from harness.plan.plan import Plan, PlanError
 from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
@@ -64,6 +65,7 @@ class RunCommand(click.Command):
         ctx.meta["owned"] = owned = owned_options(plan)
         known = {option for param in self.params for option in param.opts}
         ctx.meta["params"] = [_flag(spec) for spec, _ in owned.values() if spec.flag not in known]
+        ctx.meta["owners"] = list(_owners(plan))
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as problem:
@@ -74,6 +76,20 @@ class RunCommand(click.Command):
         super().invoke(ctx)
         if not ctx.params["dry_run"]:
             raise RuntimeError("the run came to no verdict")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options in groups: those of the command, then those of each plug-in under its name."""
+        flags = {param.opts[0]: param for param in ctx.meta.get("params", ())}
+        groups: dict[str, list[click.Parameter]] = {heading: list(params) for heading, params in GROUPS.items()}
+        groups["Help"] = [found for found in [self.get_help_option(ctx)] if found is not None]
+        for plugin in ctx.meta.get("owners", ()):
+            mine = [flags.pop(spec.flag) for spec in plugin.options.values() if spec.flag in flags]
+            groups.setdefault(f"{plugin.family.word.capitalize()} {plugin.name}", []).extend(mine)
+        for heading, params in groups.items():
+            rows = [row for param in params if (row := param.get_help_record(ctx)) is not None]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *ctx.meta.get("params", ())]
@@ -95,7 +111,14 @@ def _flag(spec: OptionSpec) -> click.Option:
     if spec.kind is bool and not spec.many:
         negated = "" if spec.permission else f"/--no-{spec.name.replace('_', '-')}"
         return click.Option([f"{spec.flag}{negated}", name], is_flag=True, default=None, help=spec.describe())
-    return click.Option([spec.flag, name], multiple=spec.many, metavar=spec.placeholder, help=spec.describe())
+    values = words(*spec.kind) if isinstance(spec.kind, tuple) else None
+    return click.Option(
+        [spec.flag, name],
+        multiple=spec.many,
+        metavar=spec.placeholder,
+        help=spec.describe(),
+        shell_complete=values,
+    )
 
 
 def _parameter(option: str) -> str:
@@ -186,8 +209,8 @@ def run(
 ) -> None:
     """Run a workload under faults on a real cluster, and judge it.
 
-    Options of the workload, the topology, the machines, the client and the faults that are named are at the end of
-    this list; `harness list NAME` shows them, too.
+    The options of the workload, the topology, the machines, the client and the faults that are named are at the end,
+    under their names; `harness list NAME` shows them, too.
 
     \b
     harness run
