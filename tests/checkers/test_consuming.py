@@ -131,3 +131,50 @@ def test_a_calm_group_gets_messages_soon() -> None:
     # Six of the first seconds, which begin with the member's first delivery, and the late one.
     assert [(e.rule, e.used) for e in excused.excuses] == [("slow-to-group", 7)]
     assert [(e.rule, e.used) for e in late.excuses] == [("slow-to-group", 6)]
+
+
+def skipped(*, holds: bool, end: bool = False) -> CheckResult:
+    """A message that failed as attempt 0 and came as attempt 2; in between another member may have been killed."""
+    story = TimedStory()
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "fails": "1"}})
+    for at, life, n, attempt, ok in ((2.0, 1, 1, 0, False), (30.0, 1, 2, 2, True)):
+        about = {"group": "g", "member": "m0"}
+        events = [["delivered", S, life, n, "t:a:0", 0, 1, attempt, "a"], ["done", S // 2, life, n, ok]]
+        story.call(at + 1, "take", None, None, events, **about)
+    story.call(0.1, "join", None, None, "m1-1", group="g", member="m1")
+    story.call(10 if end else 0.5, "crash", None, None, [], group="g", member="m1")
+    story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
+    return Retried(16, delays=False, holds=holds).check(story.run())
+
+
+def test_a_pop_whose_answer_is_lost_counts_as_an_attempt() -> None:
+    """Seen on real servers. Without a fault and the end of a member, a number that is left out is a violation."""
+    for result in (skipped(holds=True, end=True), skipped(holds=False)):
+        assert [(a.name, a.cases) for a in result.anomalies] == [("attempt-skipped", 1)]
+    excused = skipped(holds=False, end=True)
+    assert excused.verdict == Verdict.VALID
+    assert [(e.rule, e.used) for e in excused.excuses] == [("attempt-skipped", 1)]
+
+
+def behind(first_wait_s: float) -> CheckResult:
+    """Ten messages within two seconds that all come when the first one does, and then some that come at once."""
+    story = TimedStory()
+    events: list[tuple[float, list[object]]] = [(0.5, ["queues", ["t:a:0"]])]
+    for n in range(30):
+        at = 10 + n * 0.2 if n < 10 else 40 + n
+        story.call(at, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
+        came = max(at + 0.02, 10.02 + first_wait_s) if n < 10 else at + 0.02
+        events += [(came, ["delivered", n + 1, "t:a:0", n, n + 1, 0, "a"]), (came + 0.01, ["done", n + 1, True])]
+    events.append((0.6, ["delivered", 99, "t:a:1", 0, 99, 0, "a"]))  # it works from the start
+    events.sort(key=lambda event: event[0])
+    shown = [[k, int((80.01 - at) * S), 1, *rest] for at, (k, *rest) in events]
+    story.call(80, "take", None, None, shown, group="g", member="m0")
+    return Prompt().check(story.run())
+
+
+def test_a_stall_shows_by_its_first_messages_and_a_backlog_does_not() -> None:
+    """398 messages behind a fault were called late, one by one; those that wait behind others are not judged."""
+    assert behind(0.1).verdict == Verdict.VALID
+    late = behind(8)
+    assert [(a.name, a.cases) for a in late.anomalies] == [("slow-to-group", 3)], "acknowledged within half a second"
+    assert [(e.rule, e.used) for e in late.excuses] == [("slow-to-group", 7)]

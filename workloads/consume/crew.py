@@ -118,7 +118,7 @@ class Crew:
                     await self.end(seat.name, orderly=False)
 
     def join(self, member: str) -> str:
-        """Begins to start a member's process and consumer, and returns its instance name. Its events report the result."""
+        """Begins to start a member's process and consumer, and returns its name. Its events report the result."""
         seat = self.seats[member]
         if seat.application is not None:
             return f"{member}-{seat.joins}"  # of the phase before

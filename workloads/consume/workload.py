@@ -221,7 +221,9 @@ class ConsumeWorkload(MessageWorkload):
         if listener == "orderly":
             of_group.append(Ordered(wanted, self.again))
         if self.options.failing:
-            of_group.append(Retried(self.again, delays=listener == "concurrently" and not self.grpc))
+            of_group.append(
+                Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
+            )
         of_group.append(Prompt())
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 

@@ -50,7 +50,7 @@ class Delivered:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `messages` that are stored and wanted, `deliveries`, `again`: deliveries after a success,
-        `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`, `problems` that members reported.
+        `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`, `problems`: their reports.
         """
         told, there, scene = takes(run.history), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")

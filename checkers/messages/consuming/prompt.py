@@ -3,7 +3,8 @@
 
 A broker holds a pull or a pop until a message arrives (`PullRequestHoldService`, `PopLongPollingService`), so a
 delivery takes milliseconds. It is judged where nothing else can delay it: no fault, the same master, and no change of
-any member's queues, or of the members, from a while before the acknowledgement to the delivery.
+any member's queues, or of the members, from a while before the acknowledgement to the delivery; and no earlier message
+of the queue waits for so long that the group is behind. So a stall shows by the messages at its begin.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from results.record import RunRecord
 from results.verdict import CheckResult, Excuse
 
 LIMIT_S: Final = 2.0
+_BEHIND_S: Final = 0.5
+"""A group is behind if an earlier message of the queue has waited for so long."""
+
 _CALM_S: Final = 5.0
 """So long before the acknowledgement, nothing may have changed."""
 
@@ -44,18 +48,27 @@ class Prompt:
         slow: list[Case] = []
         waits: list[int] = []
         unjudged = 0
-        for call in run.history.clients.calls:
-            sent = call.completion
-            if call.invoke.f != "send" or sent is None or sent.type != "ok" or call.invoke.value not in first:
+        acked = [
+            (call.completion.time, call)
+            for call in run.history.clients.calls
+            if call.invoke.f == "send" and call.completion is not None and call.completion.type == "ok"
+        ]
+        waiting: dict[str | None, list[tuple[int, int]]] = {}
+        """Queue -> (acknowledged, delivered) of its messages that may still wait."""
+        for start, call in sorted(acked, key=lambda each: each[0]):
+            if call.invoke.value not in first:
                 continue
-            start, end = sent.time, first[call.invoke.value]
-            if not _calm(scene, changes, start, end):
+            end, key = first[call.invoke.value], call.invoke.key
+            before = waiting[key] = [each for each in waiting.get(key, ()) if each[1] > start]
+            behind = any(since < start - int(_BEHIND_S * SECOND) for since, _ in before)
+            before.append((start, end))
+            if behind or not _calm(scene, changes, start, end):
                 unjudged += 1
                 continue
             waits.append(max(0, end - start))
             if end - start > LIMIT_S * SECOND:
                 text = f"message {call.invoke.value}, acknowledged at {clock(start)}, came at {clock(end)}"
-                slow.append(Case(start, end, [sent.index], text, call.invoke.key))
+                slow.append(Case(start, end, [call.invoke.index], text, key))
         found = list(
             anomalies(
                 scene, "slow-to-group", slow, "{n} messages came late to a calm group", limit=int(LIMIT_S * SECOND)
@@ -70,7 +83,11 @@ class Prompt:
             reason += (
                 f" within {stats['p50_ms']:g} ms (p50), {stats['p99_ms']:g} ms (p99), {stats['max_ms']:g} ms at most"
             )
-        excuses = [Excuse("slow-to-group", unjudged, "a fault, or a change of members or queues")] if unjudged else []
+        excuses = (
+            [Excuse("slow-to-group", unjudged, "a fault, a change of members or queues, or a group that is behind")]
+            if unjudged
+            else []
+        )
         return conclude(self.name, run, found, stats, reason, excuses=excuses)
 
 

@@ -33,12 +33,13 @@ class Retried:
     `dead-lettered-twice`.
 
     again   the number of further attempts. delays: True if each has the broker's delay (not for orderly consumers).
+    holds   False: the broker counts pops, also those whose answers were lost.
     """
 
     name = "retried"
 
-    def __init__(self, again: int, *, delays: bool = True) -> None:
-        self.again, self.delays = again, delays
+    def __init__(self, again: int, *, delays: bool = True, holds: bool = True) -> None:
+        self.again, self.delays, self.holds = again, delays, holds
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -51,6 +52,8 @@ class Retried:
             by_id.setdefault(delivery.id, []).append(delivery)
         failed = {id: of for id, of in by_id.items() if any(each.done is False for each in of)}
         early, skipped = list(self._early(failed)), list(self._skipped(failed))
+        lost_pops = [] if self.holds else [case for case in skipped if _may_have_lost_a_pop(told, scene, case)]
+        skipped = [case for case in skipped if case not in lost_pops]
         often = [
             Case(d.start, d.start, [d.op], f"message {d.id} to {d.life} as attempt {d.attempt}", d.key)
             for of in by_id.values()
@@ -76,6 +79,10 @@ class Retried:
             "dead_letters": letters,
         }
         excuses = [Excuse("not-dead-lettered", open_, "the run ended before it was due")] if open_ else []
+        if lost_pops:
+            excuses.append(
+                Excuse("attempt-skipped", len(lost_pops), "a fault, or the end of a member, since the first one")
+            )
         unknown = None
         if not failed:
             unknown = "no delivery failed"
@@ -106,7 +113,7 @@ class Retried:
             for d in deliveries:
                 if d.attempt > highest + 1 or (d.again and d.attempt == 0):
                     text = f"message {d.id} came to {d.life} as attempt {d.attempt}, after attempt {highest}"
-                    yield Case(d.start, d.start, [d.op], text, d.key)
+                    yield Case(deliveries[0].start, d.start, [d.op], text, d.key)
                 highest = max(highest, d.attempt)
 
     def _dead(
@@ -139,3 +146,9 @@ class Retried:
                     Case(0, told.until, ops, f"message {identity} {len(ops)} times, after {lasts} last attempts")
                 )
         return missing, hasty, twice, open_
+
+
+def _may_have_lost_a_pop(told: Takes, scene: RunTimeline, case: Case) -> bool:
+    """True if a message may have been popped and not reached a listener between its first delivery and this one."""
+    ended = any(case.start <= end <= case.end for end in told.ends.values())
+    return ended or bool(scene.in_force(case.start, case.end))

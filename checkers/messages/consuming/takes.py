@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of the members of a group: deliveries, results, queues. Source: the values of `take`, `crash` and `leave` ops.
+"""The reports of the members of a group: deliveries, results, queues. Source: values of `take`, `crash`, `leave` ops.
 
 The form of an event is that of `workloads.consume.crew`: kind, age, life, and more. Its time is that of the op's
 completion less its age.

@@ -153,8 +153,8 @@ class Application:
             await asyncio.to_thread(self.node.run, ["kill", "-s", name, str(self.pid)], check=False)
 
     async def kill(self) -> None:
-        """Kills the process, and waits for the end of its events. One that has not reported its number yet ends by the end
-        of its stdin. Raises InfraError.
+        """Kills the process, and waits for the end of its events. One that has not reported its number yet ends by the
+        end of its stdin. Raises InfraError.
         """
         if not self.pid:
             self.close()
