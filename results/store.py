@@ -12,12 +12,14 @@ Every reader here accepts a run in any state: active, killed, or copied in part.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -120,6 +122,19 @@ class RunDir:
     @property
     def plots(self) -> Path:
         return self.path / "plots"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds a lock on the folder while the run is under way, so that nobody removes it (`results.retention`). The
+        kernel frees it when the process ends. A file system without locks has none.
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(fd)
 
     def load(self) -> RunRecord:
         """The run's record, with the sealed history if it is whole, else the journal (a killed run has only that).
@@ -266,8 +281,8 @@ class Store:
     def runs(self) -> list[RunSummary]:
         """All runs, the newest first. Folders that are no runs are skipped; a store that does not exist has no runs."""
         found: list[tuple[datetime, int, RunSummary]] = []
-        for kind in _folders(self.root):
-            for folder in _folders(kind):
+        for kind in real_folders(self.root):
+            for folder in real_folders(kind):
                 if named := _RUN_NAME.fullmatch(folder.name):
                     try:
                         when = datetime.strptime(named[1], _TIME)
@@ -290,7 +305,7 @@ def _new_folder(parent: Path, stamp: str) -> Path:
             number += 1
 
 
-def _folders(path: Path) -> list[Path]:
+def real_folders(path: Path) -> list[Path]:
     """Real folders in a folder (no links: `latest` would show a run twice)."""
     try:
         return [p for p in path.iterdir() if p.is_dir() and not p.is_symlink()]

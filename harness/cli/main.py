@@ -57,6 +57,7 @@ _COMMANDS: Final = {
     ),
     "run": ("harness.cli.run", "Run a workload under faults on a real cluster, and judge it."),
     "serve": ("harness.cli.serve", "Show the runs in a browser, on 127.0.0.1 only."),
+    "store": ("harness.cli.store", "Remove old runs from the store."),
     "trends": (
         "harness.cli.trends",
         "Verdicts by version, workload and nemesis; what clients felt of each fault; anomalies, first and last seen.",

@@ -100,7 +100,7 @@ def run(prepared: Prepared, store: Store, say: Say, loop_factory: LoopFactory | 
     plan, parts = prepared.plan, prepared.parts
     folder = store.create(plan.label, plan.to_toml(), datetime.now())
     priority = Priority()
-    with _log_into(folder.log), contextlib.closing(priority):
+    with folder.held(), _log_into(folder.log), contextlib.closing(priority):
         priority.take()
         log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
         # (Not `versions`: for these, a topology fetches its servers.)
