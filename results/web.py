@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -30,6 +30,7 @@ from results.reading import opened, read_toml
 from results.report.layout import render_template
 from results.report.trends import trends_page
 from results.report.words import text
+from results.retention import size_of
 from results.store import RunSummary, Store
 from results.trends import read_trends
 from results.verdict_table import VERDICTS
@@ -51,6 +52,8 @@ IDLE_S: Final = 30.0
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _FILES: Final = "/files/"
 _STRICT: Final = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+_MENDS: Final = 40
+"""The largest number of mends in a row."""
 _SORTS: Final = ("time", "name", "verdict")
 
 
@@ -75,13 +78,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Shown:
-    """A row with the data that only the rows of one page need: from the plan, and the report if it exists."""
+    """A row with the data that only the rows of one page need: from the plan, and the report if it exists.
+
+    version, build  of the servers: `5.5.0`, and the folder of the user's own jars. mends: their ids. size: of all
+                    files. The texts are empty if the plan has no such fact.
+    """
 
     row: Row
     workload: str
     nemesis: str
     folder: str
     report: str | None
+    topology: str = ""
+    version: str = ""
+    build: str = ""
+    mends: str = ""
+    seed: str = ""
+    size: str = ""
 
 
 @dataclass(frozen=True)
@@ -311,18 +324,29 @@ def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _shown(root: Path, row: Row) -> Shown:
-    workload, nemesis = row.label, ""
-    plan = confined(root, f"{row.folder}/plan.toml")
-    try:
-        if plan is not None and plan.is_file():
-            tables = read_toml(plan, follow=False)
-            workload = text(tables["workload"], 60)
-            nemesis = ", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none"
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # The plan is unreadable: the folder's name replaces it.
+    folder = root / row.folder
     report = confined(root, f"{row.folder}/report.html")
     shown = _href(f"{row.folder}/report.html") if report is not None and report.is_file() else None
-    return Shown(row, workload, nemesis, _href(row.folder + "/"), shown)
+    size = in_bytes(size_of(folder))
+    found = Shown(row, row.label, "", _href(row.folder + "/"), shown, size=size)
+    plan = confined(root, f"{row.folder}/plan.toml")
+    try:
+        if plan is None or not plan.is_file():
+            return found
+        tables = read_toml(plan, follow=False)
+        server = tables.get("server", {})
+        return replace(
+            found,
+            workload=text(tables["workload"], 60),
+            nemesis=", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none",
+            topology=" ".join(text(server[name], 60) for name in ("topology", "profile") if server.get(name)),
+            version=text(server.get("version", ""), 30),
+            build=text(server.get("jars", ""), 60),
+            mends=", ".join(text(mend, 10) for mend in server.get("mends", ())[:_MENDS]),
+            seed=text(str(tables.get("seed", "")), 20),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return found  # The plan is unreadable: the folder's name replaces it.
 
 
 def table_of(store_root: Path) -> Path:

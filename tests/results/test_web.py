@@ -20,6 +20,7 @@ from results.verdict_file import write_verdict
 from results.web import CONNECTIONS, INLINE_LIMIT, PAGE, Server, confined, create_app, serve
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
+NO_MENDS = "workload = 4\n[server]\nmends = 7"
 PLAN = 'workload = "register"\n[[nemesis]]\nfault = "hammer-time"\n[[nemesis]]\nfault = "bridge"\n'
 
 
@@ -57,11 +58,12 @@ def test_list_shows_the_newest_first_with_links_that_work(root: Path) -> None:
     add_run(root, "register-none", 9, None)
     client = browse(root)
     html = client.get("/").text
-    assert rows(html) == [
+    assert [re.sub(r"\d+ bytes", "SIZE", row) for row in rows(html)] == [
         "2026-11-21 12:09:00 register hammer-time, bridge unfinished no verdict: the run is still active, or was "
-        "interrupted files",
-        "2026-11-21 12:05:00 register hammer-time, bridge invalid stats: k3 &lt;b&gt;went&lt;/b&gt; back report files",
-        "2026-11-21 12:00:00 register hammer-time, bridge valid stats: as it is report files",
+        "interrupted SIZE files",
+        "2026-11-21 12:05:00 register hammer-time, bridge invalid stats: k3 &lt;b&gt;went&lt;/b&gt; back SIZE report "
+        "files",
+        "2026-11-21 12:00:00 register hammer-time, bridge valid stats: as it is SIZE report files",
     ]
     links = re.findall(r'href="(/files/[^"]+)"', html)
     assert len(links) == 5
@@ -235,9 +237,20 @@ def test_another_sites_name_for_this_machine_is_refused(root: Path) -> None:
         assert client.get("/", headers={"Host": host}).status_code == 200
 
 
+def test_a_row_names_the_servers_the_seed_and_the_size(root: Path) -> None:
+    """The facts that distinguish runs of the same kind."""
+    run = add_run(root, "register-none", 0, Verdict.VALID)
+    servers = 'topology = "controller"\nprofile = "strict"\nversion = "5.5.0"\njars = "lib"\nmends = ["5", "6"]\n'
+    run.plan.write_text(f"workload = 'register'\nseed = 77\n[server]\n{servers}")
+    (run.nodes / "n1.log").write_text("x" * (1 << 20))
+    (row,) = rows(browse(root).get("/").text)
+    assert "register none controller strict 5.5.0 own jars: lib 5, 6 77 valid" in row
+    assert "1.0 MiB report files" in row
+
+
 def test_a_plan_that_is_none_of_ours_leaves_the_folders_name(root: Path) -> None:
     run = add_run(root, "register-none", 0, Verdict.VALID)
-    for plan in ("= broken", "nemesis = 3\nworkload = 4", "[workload]\n", ""):
+    for plan in ("= broken", "nemesis = 3\nworkload = 4", "[workload]\n", "", "workload = 'x'\nserver = 3", NO_MENDS):
         run.plan.write_text(plan)
         assert browse(root).get("/").status_code == 200
     assert "register-none" in rows(browse(root).get("/").text)[0]
