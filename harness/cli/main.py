@@ -88,6 +88,7 @@ def command(name: str) -> click.Command:
 
 @click.group(
     cls=LazyCommands,
+    no_args_is_help=False,  # one line, as for all other mistakes
     commands={name: click.Command(name, help=text) for name, (_, text) in _COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

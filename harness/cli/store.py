@@ -14,7 +14,7 @@ from harness.cli.parts import store_option
 from results.errors import in_bytes
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, no_args_is_help=False)
 def store() -> None:
     """Remove old runs from the store."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.boundary import USAGE, guarded
 from harness.cli import main
 from harness.cli.completion import VARIABLE
 from harness.parts.run_options import OPTIONS
@@ -96,3 +97,10 @@ def test_the_help_of_a_run_is_in_groups() -> None:
     listed = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
     assert sorted(listed) == sorted(set(listed))
     assert {option.opts[0] for option in OPTIONS} <= set(listed)
+
+
+@pytest.mark.parametrize("words", [[], ["store"]])
+def test_a_missing_command_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It was the whole help in one line, with an escape for each of its line ends."""
+    assert guarded(lambda: main.cli.main(words, prog_name="harness", standalone_mode=False)) == USAGE
+    assert capsys.readouterr().err == f"harness: Missing command.  ({' '.join(['harness', *words])} --help)\n"
