@@ -10,10 +10,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sim.rig import prepared
 
 from harness.cli.main import cli, guarded
-from results import retention
-from results.retention import prune
+from harness.plan.plan import ClusterPlan, Plan
+from harness.run import lifecycle
+from harness.run.virtual_time import VirtualTimeLoop
+from results.retention import Pruned, prune
 from results.store import RunDir, Store
 
 NOW = datetime.now()
@@ -66,6 +69,17 @@ def test_a_run_under_way_stays(tmp_path: Path) -> None:
     assert found.kept is None
 
 
+def test_a_run_of_the_harness_is_under_way_until_its_verdict(tmp_path: Path) -> None:
+    """Each of its lines comes while its folder is locked; a moment later nothing protects it but its age."""
+    store = Store(tmp_path)
+    found: list[Pruned] = []
+    tomorrow = NOW + timedelta(days=1)
+    plan = Plan("register", 5, 10.0, 60.0, cluster=ClusterPlan("sim"), nemeses=())
+    lifecycle.run(prepared(plan), store, lambda _: found.extend(prune(store, tomorrow, dry_run=True)), VirtualTimeLoop)
+    assert {one.kept for one in found} == {"it is under way"}
+    assert [one.kept for one in prune(store, tomorrow, dry_run=True)] == [None]
+
+
 def test_what_may_be_no_run_or_not_ended_stays(tmp_path: Path) -> None:
     """A folder without a plan; a run without a verdict whose files still change (of a version without the lock)."""
     bare, active = made(tmp_path, OLD, "a"), made(tmp_path, OLD, "b")
@@ -101,7 +115,9 @@ def test_an_interrupted_removal_is_finished(tmp_path: Path, monkeypatch: pytest.
     """Half a run is no run: it is hidden from the first moment, and the next call removes the rest."""
     made(tmp_path, OLD)
     with monkeypatch.context() as patch:
-        patch.setattr(retention.shutil, "rmtree", lambda *_, **__: (_ for _ in ()).throw(OSError(5, "I/O error")))
+        patch.setattr(
+            "results.retention.shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(OSError(5, "I/O error"))
+        )
         (found,) = prune(Store(tmp_path), LIMIT)
         assert (found.kept, found.failed) == ("it could not be removed: I/O error", True)
     assert Store(tmp_path).runs() == []
