@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,40 +20,9 @@ from results.reading import read_json, read_toml
 COLUMNS: Final = ("process", "cut", "power", "disk full", "dead disk", "clock", "upgrade")
 OTHER: Final = "no fault, or another one"
 
-FAULTS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (
-            "kill-random-processes",
-            "crash-random-nodes",
-            "hammer-time",
-            "long-pause",
-            "pause-slaves-kill-master",
-            "rolling-restart",
-            "restart-group",
-        ),
-        "process",
-    ),
-    **dict.fromkeys(
-        (
-            "bridge",
-            "cut-clients",
-            "one-way-cut",
-            "partition-halves",
-            "partition-leader",
-            "partition-leader-minority",
-            "partition-majorities-ring",
-            "partition-random-halves",
-            "partition-random-node",
-        ),
-        "cut",
-    ),
-    "power-failure": "power",
-    "disk-full": "disk full",
-    "disk-read-only": "dead disk",
-    "disk-error": "dead disk",
-    **dict.fromkeys(("clock-step", "clock-drift", "clock-strobe"), "clock"),
-    "rolling-upgrade": "upgrade",
-}
+_NAMES: Final = tomllib.loads((Path(__file__).parent / "measured.toml").read_text())
+
+FAULTS: Final[Mapping[str, str]] = {name: column for column in COLUMNS for name in _NAMES["columns"][column]}
 """Nemesis -> its column; others are in `OTHER`."""
 
 _SPOKEN: Final = {
@@ -66,26 +36,11 @@ _SPOKEN: Final = {
 }
 """Names of faults in the counts of promises -> column."""
 
-TOPOLOGY_OF: Final[Mapping[str, str]] = {
-    "broker-identity": "controller",
-    "controller": "controller",
-    "delay": "controller",
-    "gray": "controller",
-    "log": "controller",
-    "order-lock": "slave-acting-master",
-    "preonline": "slave-acting-master",
-    "queue": "controller",
-    "quorum-ack": "slave-acting-master",
-    "register": "dledger",
-    "route": "slave-acting-master",
-    "transaction": "slave-acting-master",
-}
+TOPOLOGY_OF: Final[Mapping[str, str]] = _NAMES["topologies"]
 """Workload -> the topology on which it runs if a command names none."""
 
 _PROMISES: Final[Mapping[str, tuple[str, str]]] = {
-    "quorum-ack": ("", "Q"),
-    "rip-32": ("slave-acting-master", "RIP-32"),
-    "controller": ("controller", "C"),
+    document: (topology, short) for document, (topology, short) in _NAMES["promises"].items()
 }
 """Counted documents -> the topology of all their runs ("": the counts have it), and a short name."""
 

@@ -56,7 +56,7 @@ def test_the_verdict_is_that_of_all_orders_and_choices() -> None:
         verdict = check(history, model, Budget()).verdict
         assert (verdict == Verdict.VALID) == explained(encode(history, model), model), history
         found[verdict] += 1
-    assert min(found[Verdict.VALID], found[Verdict.INVALID]) > 20
+    assert min(found[Verdict.VALID], found[Verdict.INVALID]) > effort(40)
 
 
 def test_a_violation_names_the_states_that_were_possible() -> None:
