@@ -108,7 +108,7 @@ def _get(path: str, what: str, timeout_s: float) -> bytes:
         while part := engine.recv(1 << 16):
             answer += part
             if len(answer) > _ANSWER_LIMIT or time.monotonic() > until:
-                raise OSError(f"more than an answer to {what}")
+                raise OSError(f"an answer to {what} that does not end")
     head, _, body = answer.partition(b"\r\n\r\n")
     if head.split()[1:2] != [b"200"]:
         raise OSError(f"{head[:60]!r} in place of {what}")
