@@ -19,7 +19,7 @@ from harness.boundary import Commands, Progress, guarded
 
 _COMMANDS: Final = {
     "advise": (
-        "harness.cli.advise",
+        "rocketmq_harness.advice.command",
         "Say what your settings promise, which findings apply, and what was not measured; without servers.",
     ),
     "batch": (
@@ -63,7 +63,9 @@ _COMMANDS: Final = {
         "Verdicts by version, workload and nemesis; what clients felt of each fault; anomalies, first and last seen.",
     ),
 }
-"""Command -> its module, which is loaded when the command is called, and the first sentence of its help."""
+"""Command -> its module, which is loaded when the command is called, and the first sentence of its help. One that knows
+the servers under test is a floor above, in `rocketmq_harness`, as the command itself is.
+"""
 
 
 class LazyCommands(Commands):

@@ -191,7 +191,7 @@ def reproduce(
                 if one.runs:
                     path = record.add(place, finding, one.measured(record.change(added)))
                     more = (
-                        "; python -m harness.findings.pages and harness.advice.pages bring the documents up to date"
+                        "; python -m harness.findings.pages docs and rocketmq_harness.advice.pages docs make the pages"
                         if folder
                         else ""
                     )

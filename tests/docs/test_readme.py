@@ -205,6 +205,7 @@ DENIED = {
     "slow-node": "slow (nodes?|or lossy|servers?)",
     "wipe-node": "wip(es?|ing)|empty disks?",
     "broker-identity": "identit",
+    "consume": r"applications? (as|that) consum\w+|consumers? of an application",
     "controller": "controllers",
     "delay": "delayed messages",
     "gray": "gray",

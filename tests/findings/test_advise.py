@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from harness.advice import advice, measured, names
-from harness.advice.advice import Advice
-from harness.advice.contradictions import problems
-from harness.advice.properties import Conf, read_conf
-from harness.advice.rules import ANY, UNKNOWN, promise, rules
-from harness.advice.setup import CONTROLLER_DEFAULTS, DEFAULTS, NAMESRV_DEFAULTS, TOPOLOGIES, Setup, taken
 from harness.cli.main import cli, guarded
 from harness.findings.record import read_findings
 from harness.parts import registry
 from harness.plan.plan import PlanError
 from infra.systems.rocketmq.servers import artifacts
+from rocketmq_harness.advice import advice, measured, names
+from rocketmq_harness.advice.advice import Advice
+from rocketmq_harness.advice.contradictions import problems
+from rocketmq_harness.advice.properties import Conf, read_conf
+from rocketmq_harness.advice.rules import ANY, UNKNOWN, promise, rules
+from rocketmq_harness.advice.setup import CONTROLLER_DEFAULTS, DEFAULTS, NAMESRV_DEFAULTS, TOPOLOGIES, Setup, taken
 
 ROOT = Path(__file__).parents[2]
 FINDINGS = read_findings()
@@ -326,7 +326,7 @@ def test_the_settings_that_are_looked_at_exist_in_some_version() -> None:
 
 @pytest.mark.slow
 def test_the_names_are_those_of_the_jars() -> None:
-    assert names.DATA.read_text() == names.made(), "python -m harness.advice.names brings the file up to date"
+    assert names.DATA.read_text() == names.made(), "python -m rocketmq_harness.advice.names brings the file up to date"
 
 
 # Files.

@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.advice import pages
-from harness.advice.measured import COLUMNS, OTHER, Held, Series, promises_held, series_of
-from harness.advice.setup import TOPOLOGIES
 from harness.findings.record import read_findings
 from infra.systems.rocketmq.servers.artifacts import VERSIONS
+from rocketmq_harness.advice import pages
+from rocketmq_harness.advice.measured import COLUMNS, OTHER, Held, Series, promises_held, series_of
+from rocketmq_harness.advice.setup import TOPOLOGIES
 
 DOCS = Path(__file__).parents[2] / "docs"
 FINDINGS = read_findings()
@@ -27,7 +27,7 @@ def held(promise: str, kept: int, runs: int) -> Held:
 
 def test_the_page_is_made_from_the_record() -> None:
     made = pages.page(FINDINGS, DOCS)
-    assert (DOCS / pages.PAGE).read_text() == made, "python -m harness.advice.pages docs brings the page up to date"
+    assert (DOCS / pages.PAGE).read_text() == made, "make it: rocketmq_harness.advice.pages docs"
 
 
 def test_a_cell_without_a_run_says_so() -> None:

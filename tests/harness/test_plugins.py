@@ -21,9 +21,16 @@ OTHERS = {
     ("harness/plan/plan.py", "delay"),
     ("harness/generator/__init__.py", "delay"),
     ("harness/generator/timing.py", "delay"),
-    ("harness/check/templates.py", "register"),  # a model
+    ("harness/check/examine.py", "log"),
+    ("harness/check/foreign_messages.py", "queue"),
+    ("harness/check/templates.py", "consume"),
+    ("harness/check/templates.py", "log"),
+    ("harness/check/templates.py", "queue"),
+    ("harness/check/templates.py", "register"),
 }
-"""Words that mean something else there: the op and the event `log`, the key `delay` of a strike, and the generator."""
+"""Words that mean something else there: the op, the model and the event `log`, the key `delay` of a strike and the
+generator, the op `consume`, the models `queue` and `register`.
+"""
 
 
 def strings(path: Path) -> Iterator[str]:

@@ -2,7 +2,7 @@
 """The meaning of an acknowledgement, and the number of losses that it survives by the rule (`rules.toml`).
 
 A message is in the page cache of a replica that *has* it. So it outlives the process, and not the machine. The rule is
-not what the servers do: the findings, and the runs, are in `harness.advice.advice`.
+not what the servers do: the findings, and the runs, are in `rocketmq_harness.advice.advice`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Literal
 
-from harness.advice.setup import CONTROLLED, RAFT, Setup
 from harness.plan.table import Table
 from results.reading import read_toml
+from rocketmq_harness.advice.setup import CONTROLLED, RAFT, Setup
 
 Successor = Literal["fixed", "holder", "any", "majority"]
 

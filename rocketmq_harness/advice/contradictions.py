@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from harness.advice import names
-from harness.advice.properties import Conf
-from harness.advice.setup import (
+from rocketmq_harness.advice import names
+from rocketmq_harness.advice.properties import Conf
+from rocketmq_harness.advice.setup import (
     ACTING,
     CONTROLLED,
     CONTROLLER_DEFAULTS,
@@ -228,9 +228,9 @@ def _unknown(conf: Conf, version: str) -> Iterator[Problem]:
     more = unknown[_SUGGESTED:]
     if more:
         text = f"{len(more)} more names that no {conf.kind} of {version} reads; is this the file of a {conf.kind}?"
-        yield Problem(text, conf.where(more[0]), "harness/advice/settings.toml")
+        yield Problem(text, conf.where(more[0]), "rocketmq_harness/advice/settings.toml")
     for name in unknown[:_SUGGESTED]:
-        evidence = f"the names that a {conf.kind} of {version} reads (harness/advice/settings.toml)"
+        evidence = f"the names that a {conf.kind} of {version} reads (rocketmq_harness/advice/settings.toml)"
         if name in versions:
             text = f"`{name}` has no effect: {version} does not read it; {', '.join(versions[name])} do"
         else:

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.advice import measured
-from harness.advice.contradictions import Problem, problems
-from harness.advice.measured import Held, Series
-from harness.advice.rules import LOSSES, Promise, promise
-from harness.advice.setup import CONTROLLER_DEFAULTS, DEFAULTS, Setup, taken
 from harness.findings.rates import describe
 from harness.findings.record import Finding
 from infra.systems.mends.catalog import mend_of
+from rocketmq_harness.advice import measured
+from rocketmq_harness.advice.contradictions import Problem, problems
+from rocketmq_harness.advice.measured import Held, Series
+from rocketmq_harness.advice.rules import LOSSES, Promise, promise
+from rocketmq_harness.advice.setup import CONTROLLER_DEFAULTS, DEFAULTS, Setup, taken
 
 NOT_MEASURED: Final = "not measured"
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of `docs/operators.md`, made from the record: for each version, topology and fault, what was measured.
 
-`python -m harness.advice.pages DOCS` writes them; a test fails when they are out of date. The text around them stays.
+`python -m rocketmq_harness.advice.pages DOCS` writes them; a test fails when they are out of date. The text around them
+stays.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.advice.measured import COLUMNS, OTHER, Held, Series, promises_held, series_of
-from harness.advice.setup import TOPOLOGIES
 from harness.findings.pages import FOLDER, replaced
 from harness.findings.record import Finding, read_findings
 from infra.systems.rocketmq.servers.artifacts import VERSIONS
 from results.durable import write_text
+from rocketmq_harness.advice.measured import COLUMNS, OTHER, Held, Series, promises_held, series_of
+from rocketmq_harness.advice.setup import TOPOLOGIES
 
 PAGE: Final = "operators.md"
 NOT_MEASURED: Final = "not measured"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from harness.advice.properties import Conf
+from rocketmq_harness.advice.properties import Conf
 
 TOPOLOGIES: Final = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
 

@@ -18,7 +18,7 @@ from harness.values import FilePath
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
-    from harness.advice.advice import Advice, Applied, Loss
+    from rocketmq_harness.advice.advice import Advice, Applied, Loss
 
 _WIDTH = 110
 
@@ -56,12 +56,12 @@ def advise(
     harness advise broker.conf --version 5.5.0 --topology controller --replicas 3
     harness advise broker.conf --controller-conf c.conf --version 5.3.3 --topology controller --replicas 5 --json
     """
-    from harness.advice.advice import advise as made
-    from harness.advice.advice import to_json
-    from harness.advice.properties import read_conf
-    from harness.advice.setup import Setup
     from harness.findings.record import read_findings
     from infra.systems.rocketmq.servers.artifacts import known_version
+    from rocketmq_harness.advice.advice import advise as made
+    from rocketmq_harness.advice.advice import to_json
+    from rocketmq_harness.advice.properties import read_conf
+    from rocketmq_harness.advice.setup import Setup
 
     found = made(
         Setup(

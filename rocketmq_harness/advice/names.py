@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of all settings that servers of each pinned version read: `settings.toml` beside this file.
 
-    python -m harness.advice.names      # makes the file, from the pinned jars
+    python -m rocketmq_harness.advice.names      # makes the file, from the pinned jars
 
 A server takes a setting if a class that it fills from its file has a setter of this name (`MixAll.properties2Object`).
 It ignores all other names without a word.
@@ -116,7 +116,8 @@ def _of_class(data: bytes) -> Iterator[str]:
 
 def made() -> str:
     """The text of the file, from the pinned jars, which are fetched where they are missing."""
-    lines = ["# SPDX-License-Identifier: Apache-2.0", "# Made by `python -m harness.advice.names`. Versions, and the"]
+    lines = ["# SPDX-License-Identifier: Apache-2.0"]
+    lines.append("# Made by `python -m rocketmq_harness.advice.names`. Versions, and the")
     lines.append("# settings that the servers of exactly these versions read.")
     folders = {version: artifacts.fetch(version) for version in artifacts.VERSIONS}
     for kind in _CLASSES:

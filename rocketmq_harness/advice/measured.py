@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from harness.findings.record import Finding
+from harness.findings.record import DATA, Finding
 from harness.shipped import shipped
 from infra.systems.mends.catalog import ALL, ids, mend_of
 from results.reading import read_json, read_toml
@@ -44,7 +44,7 @@ _PROMISES: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Counted documents -> the topology of all their runs ("": the counts have it), and a short name."""
 
-_DATA: Final = Path(__file__).parents[1] / "findings" / "promises"
+_DATA: Final = DATA.with_name("promises")
 
 
 @dataclass(frozen=True)
