@@ -34,8 +34,6 @@ _OWN: Final = """
 svg .head { fill: var(--ink); font-size: 15px; font-weight: 600; }
 svg .said { fill: var(--ink); }
 svg .paper { fill: var(--page); }
-svg .mark { stroke: var(--invalid); stroke-width: 6; stroke-linecap: round; }
-svg .named { fill: var(--invalid); font-weight: 700; }
 """
 
 
@@ -45,7 +43,8 @@ def course(record: RunRecord, anomalies: Sequence[Anomaly], heading: str, line: 
     last = record.history[-1].time if len(record.history) else 0
     on = plots.stage(faults, last)
     calls = record.history.clients.calls
-    panels = [plots.rate(calls, on), plots.leaders(record.observations, on), _marked(record.history, anomalies, on)]
+    drawn = [plots.rate(calls, on), plots.leaders(record.observations, on)]
+    panels = [*(plot.picture for plot in drawn if plot), marked(record.history, anomalies, on)]
     parts: list[str] = []
     y = 12.0
     for title in wrap(text(heading, 200), _HEADING):
@@ -68,7 +67,7 @@ def course(record: RunRecord, anomalies: Sequence[Anomaly], heading: str, line: 
     return str(svg.picture(_WIDTH, y + 8, heading, style, patterns, paper, *parts)) + "\n"
 
 
-def _marked(history: History, anomalies: Sequence[Anomaly], on: plots.Stage) -> Markup | None:
+def marked(history: History, anomalies: Sequence[Anomaly], on: plots.Stage) -> Markup | None:
     """A row for each anomaly: its name, and a bar over its time."""
     shown = [(a, span) for a in anomalies if (span := _span(history, a)) is not None][:MOST]
     if not shown:

@@ -19,11 +19,11 @@ from results.fault_intervals import FaultInterval, fault_intervals
 from results.history import Call
 from results.op import FAIL, INFO, OK
 from results.record import RunRecord
-from results.report import bands, plots
-from results.report.story import AnomalyStory, Listed, tell
+from results.report import bands, course, plots
+from results.report.story import Told, tell
 from results.report.tables import Change, ErrorRow, FaultRow, StatsRow, errors, fault_rows, leader_changes, stats
 from results.report.words import Pair, count, duration, flat, lines, number, shown_path, text
-from results.verdict import CheckResult, Judgement, Verdict
+from results.verdict import Anomaly, CheckResult, Judgement, Verdict
 
 FILES = 300
 """The largest number of linked files of the run's folder."""
@@ -53,12 +53,13 @@ class KnownLine:
 
 @dataclass(frozen=True)
 class Chart:
-    """A plot with its description in words."""
+    """A plot with its description in words, and the address of its data (CSV)."""
 
     id: str
     heading: str
     caption: str
     picture: Markup
+    csv: str
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,10 @@ class Page:
     notes: Sequence[str]
     commands: Sequence[Pair]
     checkers: Sequence[Checked]
-    told: Sequence[AnomalyStory]
-    listed: Sequence[Listed]
-    unlisted: int
+    judges: str
+    told: Told
+    course: Sequence[Chart]
+    marks: Markup | None
     patterns: Markup
     legend: Sequence[tuple[Markup, str]]
     strikes: Sequence[bands.StrikeLine]
@@ -107,7 +109,8 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
     calls = record.history.clients.calls
     last = max([record.history[-1].time if len(record.history) else 0, *(o.time for o in record.observations[-1:])])
     on = plots.stage(faults, last)
-    message, listed, unlisted = tell(record, judgement, faults)
+    told = tell(record, judgement, faults)
+    charts = {chart.id: chart for chart in _charts(record, calls, on)}
     return Page(
         name=_name(record),
         verdict=judgement.verdict.value,
@@ -119,13 +122,14 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         notes=list(_notes(record, calls, faults)),
         commands=list(_commands(record)),
         checkers=[_checked(r) for r in judgement.results],
-        told=message,
-        listed=listed,
-        unlisted=unlisted,
+        judges=_judges(judgement),
+        told=told,
+        course=[charts.pop(id_) for id_ in _COURSE if id_ in charts],
+        marks=course.marked(record.history, _first_of_each_name(judgement), on),
         patterns=bands.definitions(),
         legend=[(bands.swatch(kind), bands.KINDS[kind]) for kind in bands.shown(faults)],
         strikes=[bands.strike_line(fault, last) for fault in faults],
-        charts=list(_charts(record, calls, on)),
+        charts=list(charts.values()),
         changes=leader_changes(record.observations),
         faults=fault_rows(faults, calls, judgement, last),
         stats=stats(calls),
@@ -145,9 +149,39 @@ _HEADLINES = {
 }
 
 
+def _first_of_each_name(judgement: Judgement) -> list[Anomaly]:
+    """The anomalies that fail the run, one for each name."""
+    return list({a.name: a for a in reversed(judgement.anomalies) if a.counts}.values())[::-1]
+
+
+_COURSE = ("rate", "leaders")
+"""The charts in the first picture of the report."""
+
+REASONS = 6
+"""The largest number of reasons in the head of the report."""
+
+
 def _reasons(judgement: Judgement) -> list[str]:
+    """The reasons of the verdict, except those of checkers whose anomalies the report describes."""
     found = [r for r in judgement.results if r.verdict == judgement.verdict]
-    return [text(f"{r.checker}: {r.reason}", 800) for r in found] or [text(judgement.reason, 800)]
+    untold = [r for r in found if not any(a.counts for a in r.anomalies)]
+    reasons = [text(f"{r.checker}: {r.reason}", 240) for r in untold[:REASONS]]
+    if len(untold) > REASONS:
+        reasons.append(f"and {count(len(untold) - REASONS, 'further checker')} below")
+    return reasons or ([] if found else [text(judgement.reason, 240)])
+
+
+def _judges(judgement: Judgement) -> str:
+    """`20 checkers: 3 invalid (log, linearizability, deliveries), 17 valid`."""
+    groups: dict[Verdict, list[str]] = {}
+    for result in judgement.results:
+        groups.setdefault(result.verdict, []).append(text(result.checker, 40))
+    parts = [
+        f"{number(len(names))} {verdict.value}" + ("" if verdict == Verdict.VALID else f" ({', '.join(names)})")
+        for verdict in (Verdict.INVALID, Verdict.HARNESS_FAILURE, Verdict.UNKNOWN, Verdict.VALID)
+        if (names := groups.get(verdict))
+    ]
+    return text(f"{count(len(judgement.results), 'checker')}: {', '.join(parts)}", 400)
 
 
 def _new(judgement: Judgement) -> str:
@@ -295,10 +329,10 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
     yield from _drawn(drawn)
 
 
-def _drawn(charts: Iterable[tuple[str, str, str, Markup | None]]) -> Iterator[Chart]:
-    for id_, heading, caption, picture in charts:
-        if picture is not None:
-            yield Chart(id_, heading, caption, picture)
+def _drawn(charts: Iterable[tuple[str, str, str, plots.Plot | None]]) -> Iterator[Chart]:
+    for id_, heading, caption, plot in charts:
+        if plot is not None:
+            yield Chart(id_, heading, caption, plot.picture, plot.uri)
 
 
 def _logs(record: RunRecord, base: Path) -> list[tuple[str, Sequence[Link]]]:

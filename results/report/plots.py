@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts over time: latency, rate, leaders and terms, log positions. Each function returns Markup, or None without
+"""The charts over time: latency, rate, leaders and terms, log positions. Each function returns a Plot, or None without
 data.
 
 At most one point per small square of the picture is drawn. A run of a million operations gives a picture of some
@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -25,6 +26,7 @@ from results.report import svg
 from results.report.bands import draw_bands
 from results.report.svg import BAND_ROW, Frame, tag, title
 from results.report.words import number
+from results.visible import visible
 
 OUTCOMES: tuple[str, ...] = OP_TYPES[1:]
 POINTS = 9_000
@@ -38,6 +40,8 @@ _MACHINE: Mapping[str, Callable[[MachineSample], float | None]] = {
     "pause": lambda s: s.pause_ms or None,
 }
 """The lines of a machine: class of the line -> ms."""
+CSV_ROWS = 10_000
+"""The largest number of rows of a plot's data in a report."""
 _SILENCE = 5 * SECOND
 """The last reported role of a node is drawn no longer than this after the report."""
 
@@ -60,12 +64,49 @@ class Stage:
         return svg.picture(frame.width, frame.bottom + 24, label, fault_intervals, *parts)
 
 
+Row = Sequence[str | float | int | None]
+"""A row of a plot's data."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture and its data: columns with their units, and rows."""
+
+    picture: Markup
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+    @property
+    def csv(self) -> str:
+        """The data as CSV; of more than `CSV_ROWS` rows, every second, third, ... one."""
+        step = -(-len(self.rows) // CSV_ROWS) or 1
+        return "".join(",".join(map(_field, row)) + "\n" for row in [self.columns, *self.rows[::step]])
+
+    @property
+    def uri(self) -> str:
+        """The CSV as the address of a link, so that a report stays one file."""
+        return "data:text/csv;charset=utf-8," + quote(self.csv, safe=",.:_-")
+
+
+def _field(value: str | float | int | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").removesuffix(".")
+    text = "" if value is None else visible(str(value), keep="")
+    # A spreadsheet reads a text that begins so as a formula.
+    text = f"'{text}" if isinstance(value, str) and text.startswith(("=", "+", "-", "@")) else text
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
+
+
+def _seconds(ns: int) -> float:
+    return ns / SECOND
+
+
 def stage(faults: Sequence[FaultInterval], last_ns: int) -> Stage:
     """The stage of a run whose last event was at `last_ns`."""
     return Stage(0, max(last_ns, 1), faults)
 
 
-def latency(calls: Sequence[Call], on: Stage) -> Markup | None:
+def latency(calls: Sequence[Call], on: Stage) -> Plot | None:
     """Every completed operation at the time of its invocation; log scale, colour = outcome, shape = f."""
     groups: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     for call in calls:
@@ -80,14 +121,14 @@ def latency(calls: Sequence[Call], on: Stage) -> Markup | None:
         which: [(frame.x(t), scale.y(ms)) for t, ms in group]
         for which, group in sorted(groups.items(), key=lambda g: OUTCOMES.index(g[0][0]))
     }
-    clouds = [
-        _cloud(points, SHAPES[fs.index(f) % len(SHAPES)], outcome)
-        for (outcome, f), points in thinned(placed, POINTS).items()
-    ]
+    kept = thinned(placed, POINTS)
+    clouds = [_cloud(points, SHAPES[fs.index(f) % len(SHAPES)], outcome) for (outcome, f), points in kept.items()]
+    value_of = {which: dict(zip(points, groups[which], strict=True)) for which, points in placed.items()}
+    drawn = sorted((*value_of[which][point], *which) for which, points in kept.items() for point in points)
     marks = [(_mark("dot", outcome), outcome) for outcome in OUTCOMES]
     marks += [(_mark(SHAPES[i % len(SHAPES)], "plain"), f) for i, f in enumerate(fs)]
     shown = sum(len(p) for p in placed.values())
-    return on.draw(
+    picture = on.draw(
         frame,
         f"Latency of {number(shown)} operations over time, log scale, by outcome and kind of operation",
         frame.time_axis(),
@@ -95,9 +136,11 @@ def latency(calls: Sequence[Call], on: Stage) -> Markup | None:
         *clouds,
         svg.legend(marks, frame.left, 14),
     )
+    rows = [(_seconds(start), ms, outcome, f) for start, ms, outcome, f in drawn]
+    return Plot(picture, ("invoked_s", "latency_ms", "outcome", "operation"), rows)
 
 
-def quantiles(calls: Sequence[Call], on: Stage) -> Markup | None:
+def quantiles(calls: Sequence[Call], on: Stage) -> Plot | None:
     """Latency of the acknowledged operations in windows of time: the quantiles 0.5, 0.95 and 0.99."""
     step = window(on.t1 - on.t0, 60)
     windows: dict[int, list[float]] = defaultdict(list)
@@ -114,7 +157,7 @@ def quantiles(calls: Sequence[Call], on: Stage) -> Markup | None:
         for run in _runs(sorted_windows):
             points = [(frame.x(min((at + 0.5) * step, on.t1)), scale.y(quantile(sorted_windows[at], q))) for at in run]
             lines += [svg.polyline(points, class_=f"line q{i}"), _cloud(points, "dot", f"q{i}")]
-    return on.draw(
+    picture = on.draw(
         frame,
         "Quantiles 0.5, 0.95 and 0.99 of the latency of acknowledged operations over time, log scale",
         frame.time_axis(),
@@ -122,9 +165,14 @@ def quantiles(calls: Sequence[Call], on: Stage) -> Markup | None:
         *lines,
         svg.legend([(_stroke(f"line q{i}"), f"{q:g}") for i, q in enumerate(QUANTILES)], frame.left, 14),
     )
+    rows = [
+        (_seconds(at * step), _seconds(step), len(group), *(quantile(group, q) for q in QUANTILES))
+        for at, group in sorted_windows.items()
+    ]
+    return Plot(picture, ("from_s", "window_s", "acknowledged", "p50_ms", "p95_ms", "p99_ms"), rows)
 
 
-def rate(calls: Sequence[Call], on: Stage) -> Markup | None:
+def rate(calls: Sequence[Call], on: Stage) -> Plot | None:
     """Completions per second, by outcome."""
     step = window(on.t1 - on.t0, 120)
     total = max(1, -(-(on.t1 - on.t0) // step))
@@ -156,7 +204,7 @@ def rate(calls: Sequence[Call], on: Stage) -> Markup | None:
         )
         for outcome, found in rates.items()
     ]
-    return on.draw(
+    picture = on.draw(
         frame,
         "Operations completed per second over time, by outcome: ok, fail, info",
         frame.time_axis(),
@@ -164,9 +212,13 @@ def rate(calls: Sequence[Call], on: Stage) -> Markup | None:
         *lines,
         svg.legend([(_stroke(f"line {o}"), o) for o in OUTCOMES], frame.left, 14),
     )
+    rows = [
+        (_seconds(i * step), w, *(rates[o][i] if o in rates else 0 for o in OUTCOMES)) for i, w in enumerate(widths)
+    ]
+    return Plot(picture, ("from_s", "window_s", *(f"{o}_per_s" for o in OUTCOMES)), rows)
 
 
-def leaders(observations: Sequence[Observation], on: Stage) -> Markup | None:
+def leaders(observations: Sequence[Observation], on: Stage) -> Plot | None:
     """The role that each node reported over time, the terms of the leaders in their bars."""
     if not observations:
         return None
@@ -174,11 +226,13 @@ def leaders(observations: Sequence[Observation], on: Stage) -> Markup | None:
     row = 24
     frame = on.frame(row * len(nodes))
     parts = [frame.time_axis()]
+    rows: list[Row] = []
     for i, node in enumerate(nodes):
         y = frame.top + i * row
         parts.append(tag("text", svg.fit(node, frame.left - 8), x=frame.left - 8, y=y + 16, text_anchor="end"))
         for start, end, role, term in spells([o for o in observations if o.node == node], on.t1):
             x1, x2 = frame.x(start), max(frame.x(end), frame.x(start) + 1)
+            rows.append((node, _seconds(start), _seconds(end), role, term))
             words = f"{role}, term {term}" if term is not None else role
             number = "" if term is None else f"{term}"
             label = svg.fit(f"leader {number}".rstrip(), x2 - x1 - 6) or svg.fit(number, x2 - x1 + 10)
@@ -192,10 +246,11 @@ def leaders(observations: Sequence[Observation], on: Stage) -> Markup | None:
                 )
             )
     marks = [(tag("rect", x=-6, y=-5, width=12, height=10, class_=f"role {r}"), r) for r in ROLES]
-    return on.draw(frame, "Role and term of each node over time", *parts, svg.legend(marks, frame.left, 14))
+    picture = on.draw(frame, "Role and term of each node over time", *parts, svg.legend(marks, frame.left, 14))
+    return Plot(picture, ("node", "from_s", "to_s", "role", "term"), rows)
 
 
-def positions(observations: Sequence[Observation], on: Stage) -> Markup | None:
+def positions(observations: Sequence[Observation], on: Stage) -> Plot | None:
     """Committed (line) and last (thin line) log index of each node over time."""
     series: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for o in observations:
@@ -205,7 +260,7 @@ def positions(observations: Sequence[Observation], on: Stage) -> Markup | None:
     return _node_lines(series, on, "log index", "Committed and last log index of each node over time")
 
 
-def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
+def lag(observations: Sequence[Observation], on: Stage) -> Plot | None:
     """The number of entries from each node's committed index to the last entry that any node reported so far."""
     farthest = -1
     series: dict[str, dict[str, list[tuple[int, float]]]] = {}
@@ -217,7 +272,7 @@ def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
     return _node_lines(series, on, "entries behind", "How far each node's committed index lies behind, over time")
 
 
-def machine(samples: Sequence[MachineSample], on: Stage) -> Markup | None:
+def machine(samples: Sequence[MachineSample], on: Stage) -> Plot | None:
     """The waits of servers' threads for a processor (line), the delays of timers (thin line), and the pauses of the
     garbage collectors (triangles): per node over time, log scale.
     """
@@ -241,7 +296,7 @@ def machine(samples: Sequence[MachineSample], on: Stage) -> Markup | None:
         else:
             lines.append(svg.polyline(placed, class_=f"line {class_} {kind}"))
     marks = [(_stroke(f"line node{i % 6}"), name) for i, name in enumerate(names)]
-    return on.draw(
+    picture = on.draw(
         frame,
         "Wait of the servers' threads for a processor, and lateness of timers, of each node over time, log scale",
         frame.time_axis(),
@@ -249,6 +304,8 @@ def machine(samples: Sequence[MachineSample], on: Stage) -> Markup | None:
         *lines,
         svg.legend(marks, frame.left, 14),
     )
+    rows = [(_seconds(s.end), s.node, s.wait_ms, s.late_ms, s.pause_ms) for s in samples]
+    return Plot(picture, ("until_s", "node", "wait_ms", "timer_late_ms", "gc_pause_ms"), rows)
 
 
 def spells(observations: Sequence[Observation], until: int) -> list[tuple[int, int, str, int | None]]:
@@ -327,9 +384,7 @@ def _ms(ms: float) -> str:
     return f"{ms:g} ms" if ms >= 1 else f"{ms * 1000:g} µs"
 
 
-def _node_lines(
-    series: dict[str, dict[str, list[tuple[int, float]]]], on: Stage, axis: str, label: str
-) -> Markup | None:
+def _node_lines(series: dict[str, dict[str, list[tuple[int, float]]]], on: Stage, axis: str, label: str) -> Plot | None:
     values = [v for kinds in series.values() for points in kinds.values() for _, v in points]
     if not values:
         return None
@@ -346,7 +401,7 @@ def _node_lines(
             placed = [(frame.x(t), y(v)) for t, v in points]
             lines.append(svg.polyline(placed, class_=f"line node{i % 6} {kind}"))
     marks = [(_stroke(f"line node{i % 6}"), node) for i, node in enumerate(names)]
-    return on.draw(
+    picture = on.draw(
         frame,
         label,
         frame.time_axis(),
@@ -354,6 +409,8 @@ def _node_lines(
         *lines,
         svg.legend(marks, frame.left, 14),
     )
+    rows = [(_seconds(t), node, kind, v) for node in names for kind, points in series[node].items() for t, v in points]
+    return Plot(picture, ("time_s", "node", "index", axis.replace(" ", "_")), rows)
 
 
 def _runs(windows: Iterable[int]) -> list[list[int]]:

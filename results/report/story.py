@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -16,7 +16,8 @@ from results.op import INVOKE, Op
 from results.record import RunRecord
 from results.report import timeline
 from results.report.bands import measured
-from results.report.words import Pair, call_text, duration, flat, lines, op_text, precise, text
+from results.report.entries import Entry, HeadLine, entries, head_lines, meaning, named
+from results.report.words import Pair, call_text, duration, flat, lines, number, op_text, precise, text
 from results.verdict import Anomaly, Judgement
 
 TOLD = 12
@@ -53,11 +54,15 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class AnomalyStory:
-    """An anomaly in full. `also`: the number of further ops that prove it, beyond the table."""
+    """An anomaly in full. also: the number of further ops that prove it, beyond the table. others: the anomalies of
+    other names in which the same event shows; also_names: these names, with their numbers of cases.
+    """
 
     id: str
     name: str
     checker: str
+    cases: str
+    meaning: str
     summary: str
     key: str | None
     window: str
@@ -69,6 +74,22 @@ class AnomalyStory:
     also: int
     nodes: Sequence[NodeReport]
     details: Sequence[Pair]
+    others: Sequence[AnomalyStory] = ()
+    also_names: str = ""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The anomalies of a run: a line for each name, the first in full, the next in a line each, and the number of those
+    left out. more: entries without a line. total: all anomalies.
+    """
+
+    lines: Sequence[HeadLine]
+    more: int
+    stories: Sequence[AnomalyStory]
+    listed: Sequence[Listed]
+    unlisted: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -84,31 +105,49 @@ class Listed:
     known: str
 
 
-def tell(
-    record: RunRecord, judgement: Judgement, faults: Sequence[FaultInterval]
-) -> tuple[list[AnomalyStory], list[Listed], int]:
-    """The first anomalies in full, the next in a line each, and the number of those left out.
+def tell(record: RunRecord, judgement: Judgement, faults: Sequence[FaultInterval]) -> Told:
+    """The anomalies as entries (`results.report.entries`).
 
-    Anomalies that fail the run come before permitted ones, and new ones before known ones. The first three of each name
+    Those that fail the run come before permitted ones, and new ones before known ones. The first three of each name
     come before further ones: twelve stale reads must not hide the one lost write.
     """
     found = [(r.checker, a) for r in judgement.results for a in r.anomalies]
+    if not found:
+        return Told((), 0, (), (), 0, 0)
     nth: dict[str, int] = {}
-    ranked: list[tuple[bool, bool, bool, str, str, Anomaly]] = []
+    ranked: list[tuple[tuple[bool, bool, bool], tuple[str, Anomaly]]] = []
     for checker, anomaly in found:
         nth[anomaly.name] = nth.get(anomaly.name, 0) + 1
-        known = _known(judgement, anomaly)
-        ranked.append((anomaly.legal is not None, bool(known), nth[anomaly.name] > 3, known, checker, anomaly))
-    ranked.sort(key=lambda entry: entry[:3])
-    index = _Index(record) if ranked else None
-    message = [
-        _describe(f"anomaly-{i}", checker, anomaly, known, index, faults)
-        for i, (*_, known, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
-        if index is not None
+        rank = (anomaly.legal is not None, bool(_known(judgement, anomaly)), nth[anomaly.name] > 3)
+        ranked.append((rank, (checker, anomaly)))
+    ranked.sort(key=lambda entry: entry[0])
+    index = _Index(record)
+    events = entries([pair for _, pair in ranked], index.call_of)
+    stories: list[AnomalyStory] = []
+    listed: list[Listed] = []
+    anchors: list[str] = []
+    room = TOLD
+    for event in events:
+        # An event with many names takes the place of as many.
+        whole = room > 0
+        room -= len(event.members)
+        anchors.append(f"anomaly-{len(stories) + 1}" if whole else "more")
+        if whole:
+            stories.append(_event(anchors[-1], event, judgement, index, faults))
+        else:
+            listed += [_listed(checker, a, _known(judgement, a)) for checker, a in event.members]
+    lines, more = head_lines(list(zip(events, anchors, strict=True)), judgement)
+    return Told(lines, more, stories, listed[:LISTED], max(0, len(listed) - LISTED), len(found))
+
+
+def _event(
+    id_: str, event: Entry, judgement: Judgement, index: _Index, faults: Sequence[FaultInterval]
+) -> AnomalyStory:
+    first, *others = [
+        _describe(f"{id_}-{i}" if i else id_, checker, a, _known(judgement, a), index, faults)
+        for i, (checker, a) in enumerate(event.members)
     ]
-    rest = ranked[TOLD:]
-    listed = [_listed(checker, anomaly, known) for *_, known, checker, anomaly in rest[:LISTED]]
-    return message, listed, max(0, len(rest) - LISTED)
+    return replace(first, others=others, also_names=named(a for _, a in event.members[1:]))
 
 
 def _known(judgement: Judgement, anomaly: Anomaly) -> str:
@@ -144,6 +183,8 @@ def _describe(
         id=id_,
         name=text(anomaly.name, 80),
         checker=text(checker, 80),
+        cases=number(anomaly.cases),
+        meaning=meaning(anomaly.name),
         summary=text(anomaly.summary, 2000),
         key=text(anomaly.key, 120) if anomaly.key is not None else None,
         window=_window(anomaly.window),
@@ -185,8 +226,8 @@ def _in_force(interval: FaultInterval) -> str:
 def _rows(ops: Sequence[int], index: _Index, faults: Sequence[FaultInterval]) -> Iterator[OpRow]:
     """A row per call; an op that belongs to no call (a stray completion) stands alone."""
     shown: set[int] = set()
-    for number in ops:
-        call, op = index.call_of.get(number), index.op_of.get(number)
+    for at in ops:
+        call, op = index.call_of.get(at), index.op_of.get(at)
         if call is not None and call.invoke.index not in shown:
             shown.add(call.invoke.index)
             yield _call_row(call, faults)

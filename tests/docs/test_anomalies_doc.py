@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -124,3 +125,11 @@ def test_names_are_found_however_they_are_passed() -> None:
         list(names_in(passing, [passing]))
     with pytest.raises(AssertionError, match="here:2: name the anomaly"):
         list(names_in(Module("here", "def f(x):\n    return Anomaly('a' + x, 's')\n"), []))
+
+
+def test_the_report_says_what_the_table_says() -> None:
+    rows = re.findall(r"^\| \[`([\w-]+)`\]\(#[\w-]+\) \| [^|]+ \| (.*?) \|$", DOC, re.MULTILINE)
+    table = {name: line.replace("`", "") for name, line in rows}
+    data = tomllib.loads((ROOT / "results" / "report" / "meanings.toml").read_text())
+    assert data["meaning"] == table
+    assert {name for head, others in data["told_also"].items() for name in (head, *others)} <= set(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
@@ -23,7 +24,7 @@ from results.report import bands, plots, render, svg, timeline, words, write_rep
 from results.report.story import LISTED, TOLD
 from results.report.tables import leader_changes
 from results.strikes import Effect, EffectKind
-from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+from results.verdict import Anomaly, CheckResult, Judgement, KnownFinding, Verdict
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'&\x00\u202e\ud800]]>-->"
@@ -91,8 +92,11 @@ def test_report_of_a_full_run_answers_the_readers_questions(tmp_path: Path) -> N
     seen = Outline(html)
     for expected in [
         "invalid A guarantee was broken.",
-        "linearizability: 1 of 30 keys",
-        "availability: nothing acknowledged for 33.1 s",
+        "5 checkers: 2 invalid (linearizability, availability), 1 unknown (convergence), 2 valid",
+        "linearizability invalid 1 of 30 keys",
+        "availability invalid nothing acknowledged for 33.1 s",
+        "1 nonlinearizable No order of the operations explains an answer.",
+        "no operation was acknowledged for 33.1 s from 00:50.0 although a majority",
         "nemesis partition-halves, hammer-time",
         "operations 6\u202f000 (",
         "started 2026-11-21 06:12:44 UTC",
@@ -110,7 +114,7 @@ def test_report_of_a_full_run_answers_the_readers_questions(tmp_path: Path) -> N
         assert expected in seen.said, expected
     headings = [a.get("id") for tag, a in seen.tags if tag == "h2"]
     assert headings == [
-        *("anomalies", "strikes", "latency", "quantiles", "rate", "leaders", "positions", "lag"),
+        *("happened", "course", "anomalies", "strikes", "latency", "quantiles", "positions", "lag"),
         *("changes", "faults", "operations", "errors", "files", "environment"),
     ]
     assert list(tmp_path.glob("*.tmp")) == list(tmp_path.glob(".*")) == []
@@ -127,6 +131,8 @@ def test_report_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     for href in links:
         if href.startswith("#"):
             assert href[1:] in ids
+        elif href.startswith("data:text/csv;charset=utf-8,"):
+            assert len(unquote(href).splitlines()) > 1
         else:
             assert href.startswith("./")
             assert (tmp_path / unquote(href)).is_file()
@@ -139,7 +145,7 @@ def test_report_can_be_read_without_seeing_it(tmp_path: Path) -> None:
     seen = Outline(render(record, judgement, tmp_path / "report.html"))
     assert all(a.get("scope") in {"col", "row"} for tag, a in seen.tags if tag == "th")
     pictures = [a for tag, a in seen.tags if tag == "svg" and not (a.get("class") or "").startswith("swatch")]
-    assert len(pictures) == 1 + 3 + 6  # the gradient, the timelines, the plots
+    assert len(pictures) == 1 + 3 + 6 + 1  # the gradient, the timelines, the plots, the times of the anomalies
     assert all(a.get("aria-label") or a.get("aria-hidden") for a in pictures)
     ids = [a["id"] for _, a in seen.tags if a.get("id")]
     assert len(ids) == len(set(ids))
@@ -221,7 +227,70 @@ def test_what_fails_the_run_is_told_before_what_is_legal_and_each_name_before_ma
     assert names[0] == "stale-read"
     assert "lost-write" in names[:TOLD]
     assert sum(1 for tag, _ in seen.tags if tag == "article") == TOLD
+    assert f"The first of {words.number(TOLD + LISTED)}: stale 0" in seen.said
     assert "2 more are in verdict.json." in seen.said
+
+
+def lost_and_read() -> tuple[History, Anomaly, list[Anomaly]]:
+    """One loss as three checkers show it, and a stale read of another message."""
+    story = Story()
+    story.add(0, 1, "invoke", "send", key="q", value=7)
+    story.add(9, 1, "ok", "send", key="q", value=[3, 7])
+    story.add(20, 2, "invoke", "poll", key="q", value=3)
+    story.add(29, 2, "ok", "poll", key="q", value=[[3, 7], [4, 8]])
+    story.add(40, 3, "invoke", "poll", key="q", value=4)
+    story.add(49, 3, "ok", "poll", key="q", value=[[4, 8]])
+    lost = Anomaly("lost", "1 acknowledged message lost: n2 acknowledged it.", None, (0,), (0, 9), {"count": 2})
+    others = [
+        Anomaly("dirty-read", "a reader received message 8", None, (2,), details={"count": 3}),
+        Anomaly("nonlinearizable", "no log", "q", (0, 4)),
+        Anomaly("dirty-read", "another one", None, (4,)),
+        Anomaly("reordered", "another defect of the same send", None, (0,)),
+    ]
+    return story.history(), lost, others
+
+
+def test_one_event_is_one_entry_and_no_case_is_left_out() -> None:
+    history, lost, others = lost_and_read()
+    seen = outline(history, judged(*others, lost))
+    assert sum(1 for tag, _ in seen.tags if tag == "article") == 3, "the loss, the other read, the other defect"
+    assert "anomalies (5)" in seen.said
+    assert "2 lost An acknowledged message is on no replica at the end." in seen.said
+    assert "The same event: 3 dirty-read, 1 nonlinearizable." in seen.said
+    assert "the same event, as other proofs show it: 3 dirty-read, 1 nonlinearizable" in seen.said
+    assert "1 dirty-read A read returned a message that was not committed" in seen.said
+
+
+def test_a_permitted_anomaly_is_no_part_of_an_entry_that_fails_the_run() -> None:
+    history, lost, (read, *_) = lost_and_read()
+    seen = outline(history, judged(lost, replace(read, legal="so configured")))
+    assert sum(1 for tag, _ in seen.tags if tag == "article") == 2
+    assert "3 dirty-read A read returned a message that was not committed and is gone at the end. Does not fail" in (
+        seen.said
+    )
+
+
+def test_an_entry_with_a_new_anomaly_comes_before_known_ones() -> None:
+    history, lost, (_, nonlinearizable, *_) = lost_and_read()
+    known = (KnownFinding(5, "a cut-off master", {"lost": 2, "odd": 1}),)
+    results = [CheckResult("log", Verdict.INVALID, "x", [Anomaly("odd", "odd"), lost, nonlinearizable])]
+    seen = outline(history, Judgement(results, known, ["nonlinearizable"]))
+    assert seen.said.index("2 lost An") < seen.said.index("1 odd Known: finding 5.")
+    assert "Known: finding 5. New: nonlinearizable." in seen.said
+
+
+def test_a_plot_comes_with_its_data() -> None:
+    calls = [call(0, 0, 5 * MS, "=SUM(A1)"), call(1, 2 * S, 2 * S + 7 * MS, "read", type_="fail")]
+    drawn = plots.latency(calls, plots.stage([], 3 * S))
+    assert drawn is not None
+    assert drawn.csv.splitlines() == [
+        "invoked_s,latency_ms,outcome,operation",
+        "0,5,ok,'=SUM(A1)",
+        "2,7,fail,read",
+    ]
+    assert unquote(drawn.uri) == f"data:text/csv;charset=utf-8,{drawn.csv}"
+    many = plots.Plot(drawn.picture, ("x",), [(i,) for i in range(3 * plots.CSV_ROWS)])
+    assert len(many.csv.splitlines()) == plots.CSV_ROWS + 1
 
 
 def test_a_report_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
@@ -370,7 +439,10 @@ def test_windows_are_few_at_any_length(span: int) -> None:
     assert step >= 1
     assert span / step <= 200
     on = plots.stage([], span)
-    assert len(str(plots.rate([call(0, 0, span)], on))) < 100_000
+    drawn = plots.rate([call(0, 0, span)], on)
+    assert drawn is not None
+    assert len(drawn.picture) < 100_000
+    assert len(drawn.csv) < 100_000
 
 
 @pytest.mark.parametrize(("top", "last"), [(0, 1), (3, 3), (97, 100), (0.02, 0.02), (1e6, 1e6)])
