@@ -333,11 +333,14 @@ def cut(value: object) -> str:
 
 
 def assignments(words: Sequence[str], where: str) -> dict[str, str]:
-    """`["delay=50ms", "mode=jitter"]` -> a table of texts. Raises OptionError for a word that is not NAME=VALUE."""
+    """`["delay=50ms", "mode=jitter"]` -> a table of texts. A name that is there again adds to a list: `to=1 to=2` ->
+    `1,2`. Raises OptionError for a word that is not NAME=VALUE.
+    """
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise OptionError(f"{where}: {cut(word)} is not NAME=VALUE")
-        found[name.replace("-", "_")] = value
+        key = name.replace("-", "_")
+        found[key] = f"{found[key]},{value}" if key in found else value
     return found

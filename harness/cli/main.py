@@ -26,6 +26,10 @@ _COMMANDS: Final = {
         "harness.batch.command",
         "Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).",
     ),
+    "certify": (
+        "rocketmq_harness.certify.command",
+        "Run your settings under a fixed suite of faults, and make one sheet: what held, the worst loss, the silences.",
+    ),
     "check": (
         "harness.cli.check",
         "Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.",
@@ -63,8 +67,9 @@ _COMMANDS: Final = {
         "Verdicts by version, workload and nemesis; what clients felt of each fault; anomalies, first and last seen.",
     ),
 }
-"""Command -> its module, which is loaded when the command is called, and the first sentence of its help. One that knows
-the servers under test is a floor above, in `rocketmq_harness`, as the command itself is.
+"""Command -> its module, which is loaded when the command is called, and the first sentence of its help.
+
+Those that know the servers under test are a floor above, in `rocketmq_harness`, as the command itself is.
 """
 
 

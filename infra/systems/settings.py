@@ -12,10 +12,14 @@ from infra.machines.api import SettingsError
 
 @dataclass(frozen=True)
 class Default:
-    """A setting whose default in the harness differs from the server's, and the reason."""
+    """A setting whose default in the harness differs from the server's, and the reason.
+
+    needed  a small machine, the mode or a judge cannot do without it. All others make runs short, or safe.
+    """
 
     value: str
     why: str
+    needed: bool = False
 
 
 def values(defaults: Mapping[str, Default]) -> dict[str, str]:

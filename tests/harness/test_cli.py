@@ -175,7 +175,7 @@ def test_what_a_plan_leaves_open_is_resolve(tmp_path: Path, capsys: pytest.Captu
 def test_list_names_topologies_and_versions(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = harness(capsys, "list", "topologies")
     assert "controller" in out
-    assert "profiles: strict, default" in out
+    assert "profiles: strict, default, given" in out
     _, out, _ = harness(capsys, "list", "versions")
     assert "rocketmq 5.5.0" in out
     assert "5.5.1" in out

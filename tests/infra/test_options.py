@@ -146,3 +146,8 @@ def test_assignments() -> None:
     assert assignments(["delay=5ms", "a-b=c=d"], "x") == {"delay": "5ms", "a_b": "c=d"}
     with pytest.raises(OptionError, match="x: 'delay' is not NAME=VALUE"):
         assignments(["delay"], "x")
+
+
+def test_a_name_that_is_there_twice_adds_to_a_list() -> None:
+    """The first version of `to=5.5.0 to=5.3.3` was lost without a word, and the upgrade led to where it began."""
+    assert assignments(["to=5.5.0", "to=5.3.3", "back=false"], "x") == {"to": "5.5.0,5.3.3", "back": "false"}

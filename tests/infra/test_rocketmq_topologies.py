@@ -22,7 +22,7 @@ from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.topologies import starting
 from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
-from infra.systems.rocketmq.topologies.base import RocketmqTopology
+from infra.systems.rocketmq.topologies.base import GIVEN, RocketmqTopology
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
 from infra.systems.rocketmq.topologies.dledger_commitlog import DledgerCommitlogTopology
 from infra.systems.rocketmq.topologies.files import find_mismatch
@@ -347,9 +347,10 @@ def test_each_setting_and_permission_has_a_reason(name: str) -> None:
                     assert default.why, setting
         assert all(topology.permits().values())
         permitted = set(topology.permits()) - LOCKS - {"served-unlisted", "never-running"}
-        assert (profile == "default" and name == "controller") == bool(permitted)
+        assert (profile != "strict" and name == "controller") == bool(permitted)
         assert ("served-unlisted" in topology.permits()) == (name == "slave-acting-master")
-        assert (set(topology.permits()) >= LOCKS) == (name != "slave-acting-master")
+        strict_locks = name == "slave-acting-master" and profile != GIVEN
+        assert (set(topology.permits()) >= LOCKS) != strict_locks
 
 
 def test_two_holders_of_a_queue_are_permitted_without_strict_locks() -> None:

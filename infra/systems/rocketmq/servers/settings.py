@@ -17,57 +17,69 @@ _FEW: Final = "few clients, and five brokers share a small machine"
 
 NAMESRV: Final[Mapping[str, Default]] = {
     "scanNotActiveBrokerInterval": Default("1000", "a silent broker leaves the route at its limit, not 5 s later"),
-    "defaultThreadPoolNums": Default("4", _FEW),
-    "clientRequestThreadPoolNums": Default("4", _FEW),
+    "defaultThreadPoolNums": Default("4", _FEW, needed=True),
+    "clientRequestThreadPoolNums": Default("4", _FEW, needed=True),
 }
 
 _SERVER_POOLS: Final[Mapping[str, Default]] = {
-    "serverWorkerThreads": Default("4", _FEW),
-    "serverSelectorThreads": Default("2", _FEW),
+    "serverWorkerThreads": Default("4", _FEW, needed=True),
+    "serverSelectorThreads": Default("2", _FEW, needed=True),
 }
 
 BROKER: Final[Mapping[str, Default]] = {
     # What decides the load of an idle broker.
     "transactionMetricFlushInterval": Default(
-        "300", "5.4.0 and 5.5.0: with the default of 10 s a thread spins on one core for a broker's first 10 s"
+        "300",
+        "5.4.0 and 5.5.0: with the default of 10 s a thread spins on one core for a broker's first 10 s",
+        needed=True,
     ),
     "timerFlushIntervalMs": Default(
-        "10000", "every version: an idle broker takes 12-13 % of a core with the default of 1 s"
+        "10000",
+        "every version: an idle broker takes 12-13 % of a core with the default of 1 s",
+        needed=True,
     ),
     # What a test wants to see, or not to be fooled by.
     "autoCreateTopicEnable": Default("false", "a mistyped topic must be an error, not a new topic"),
     "autoCreateSubscriptionGroup": Default("false", "the same for groups"),
-    "slaveReadEnable": Default("true", "readers compare the replicas; refused otherwise"),
+    "slaveReadEnable": Default("true", "readers compare the replicas; refused otherwise", needed=True),
     "registerNameServerPeriod": Default("10000", "10 s is the shortest that brokers accept"),
     "brokerHeartbeatInterval": Default("1000", "said once more, for the limit below goes with it"),
     "brokerNotActiveTimeoutMillis": Default("3000", "a silent broker is gone after three missed heartbeats, not ten"),
-    "osPageCacheBusyTimeOutMills": Default("5000", "a slow disk of a shared machine is no overload of the broker's"),
-    "waitTimeMillsInSendQueue": Default("3000", "the same for a pause of the processor: 200 ms refuse sends (2)"),
-    "fileReservedTime": Default("8760", "nothing expires: an expired message would look like a lost one"),
-    "diskMaxUsedSpaceRatio": Default("95", "the same for a machine's disk that is rather full"),
-    # Small files and few threads: five brokers on one machine.
-    "mappedFileSizeCommitLog": Default(str(32 << 20), "the next file is made ahead: 1 GiB each; rolled over in a run"),
-    "mappedFileSizeConsumeQueue": Default(
-        "600000", "30,000 messages a file; with 2,000, recovery after a loss of power takes a hole of NULs for data"
+    "osPageCacheBusyTimeOutMills": Default(
+        "5000", "a slow disk of a shared machine is no overload of the broker's", needed=True
     ),
-    "messageIndexEnable": Default("false", "420 MB a file, and nobody looks messages up by key"),
-    "mappedFileSizeTimerLog": Default(str(10 << 20), "100 MB otherwise"),
-    "enableCompaction": Default("false", "threads and files for topics that no test makes"),
+    "waitTimeMillsInSendQueue": Default(
+        "3000", "the same for a pause of the processor: 200 ms refuse sends (2)", needed=True
+    ),
+    "fileReservedTime": Default("8760", "nothing expires: an expired message would look like a lost one"),
+    "diskMaxUsedSpaceRatio": Default("95", "the same for a machine's disk that is rather full", needed=True),
+    # Small files and few threads: five brokers on one machine.
+    "mappedFileSizeCommitLog": Default(
+        str(32 << 20), "the next file is made ahead: 1 GiB each; rolled over in a run", needed=True
+    ),
+    "mappedFileSizeConsumeQueue": Default(
+        "600000",
+        "30,000 messages a file; with 2,000, recovery after a loss of power takes a hole of NULs for data",
+        needed=True,
+    ),
+    "messageIndexEnable": Default("false", "420 MB a file, and nobody looks messages up by key", needed=True),
+    "mappedFileSizeTimerLog": Default(str(10 << 20), "100 MB otherwise", needed=True),
+    "enableCompaction": Default("false", "threads and files for topics that no test makes", needed=True),
     "maxMessageSize": Default(str(64 << 10), "far below the size of a CommitLog file"),
     **_SERVER_POOLS,
-    "sendMessageThreadPoolNums": Default("4", _FEW),
-    "pullMessageThreadPoolNums": Default("4", _FEW),
-    "litePullMessageThreadPoolNums": Default("2", _FEW),
-    "ackMessageThreadPoolNums": Default("4", _FEW),
-    "queryMessageThreadPoolNums": Default("2", _FEW),
-    "adminBrokerThreadPoolNums": Default("4", _FEW),
-    "clientManageThreadPoolNums": Default("4", _FEW),
-    "consumerManageThreadPoolNums": Default("4", _FEW),
-    "heartbeatThreadPoolNums": Default("2", _FEW),
-    "endTransactionThreadPoolNums": Default("4", _FEW),
-    "recoverThreadPoolNums": Default("2", _FEW),
-    "loadBalanceProcessorThreadPoolNums": Default("2", _FEW),
-    "processReplyMessageThreadPoolNums": Default("2", _FEW),
+    "sendMessageThreadPoolNums": Default("4", _FEW, needed=True),
+    "pullMessageThreadPoolNums": Default("4", _FEW, needed=True),
+    "litePullMessageThreadPoolNums": Default("2", _FEW, needed=True),
+    "ackMessageThreadPoolNums": Default("4", _FEW, needed=True),
+    "queryMessageThreadPoolNums": Default("2", _FEW, needed=True),
+    "adminBrokerThreadPoolNums": Default("4", _FEW, needed=True),
+    "clientManageThreadPoolNums": Default("4", _FEW, needed=True),
+    "consumerManageThreadPoolNums": Default("4", _FEW, needed=True),
+    "heartbeatThreadPoolNums": Default("2", _FEW, needed=True),
+    "endTransactionThreadPoolNums": Default("4", _FEW, needed=True),
+    "recoverThreadPoolNums": Default("2", _FEW, needed=True),
+    "loadBalanceProcessorThreadPoolNums": Default("2", _FEW, needed=True),
+    "processReplyMessageThreadPoolNums": Default("2", _FEW, needed=True),
 }
 
 REPLICATED: Final[Mapping[str, Default]] = {
@@ -77,7 +89,7 @@ REPLICATED: Final[Mapping[str, Default]] = {
 
 CONTROLLED: Final[Mapping[str, Default]] = {
     **REPLICATED,
-    "enableControllerMode": Default("true", "the mode"),
+    "enableControllerMode": Default("true", "the mode", needed=True),
     "controllerHeartBeatTimeoutMills": Default("3000", "a stopped master is replaced within a fault, not after 10 s"),
     "syncBrokerMetadataPeriod": Default("1000", "a broker hears of its new role within 1 s, not 5"),
     "syncControllerMetadataPeriod": Default("2000", "and of a new leader of the controllers within 2 s, not 10"),
@@ -98,8 +110,8 @@ STRICT_CONTROLLED: Final[Mapping[str, Default]] = {
 CONTROLLER: Final[Mapping[str, Default]] = {
     "scanNotActiveBrokerInterval": Default("1000", "a silent broker is found at its limit, not up to 5 s later"),
     "notifyBrokerRoleChanged": Default("true", "brokers hear of an election at once"),
-    "mappedFileSize": Default(str(16 << 20), "1 GiB files otherwise"),
-    "controllerThreadPoolNums": Default("4", _FEW),
+    "mappedFileSize": Default(str(16 << 20), "1 GiB files otherwise", needed=True),
+    "controllerThreadPoolNums": Default("4", _FEW, needed=True),
 }
 
 JRAFT: Final[Mapping[str, Default]] = {
@@ -117,14 +129,14 @@ SYNC_GROUP: Final[Mapping[str, Default]] = {
 """Settings of a master that must not lose acknowledged messages, while one of its slaves remains."""
 
 ACTING_NAMESRV: Final[Mapping[str, Default]] = {
-    "supportActingMaster": Default("true", "the mode (RIP-32)"),
+    "supportActingMaster": Default("true", "the mode (RIP-32)", needed=True),
     "notifyMinBrokerIdChanged": Default("true", "brokers hear of a change among them at once"),
 }
 
 ACTING: Final[Mapping[str, Default]] = {
     **REPLICATED,
     "brokerRole": Default("SYNC_MASTER", "acknowledged when replicated"),
-    "enableSlaveActingMaster": Default("true", "the mode (RIP-32)"),
+    "enableSlaveActingMaster": Default("true", "the mode (RIP-32)", needed=True),
     "enableRemoteEscape": Default("true", "what an acting master may not store goes to the other group"),
     "lockInStrictMode": Default("true", "a lock takes a majority of the group"),
     "skipPreOnline": Default("false", "a returning master first takes over what its stand-in has done"),
@@ -144,11 +156,11 @@ STRICT_ACTING: Final[Mapping[str, Default]] = {
 }
 
 DLEDGER: Final[Mapping[str, Default]] = {
-    "enableDLegerCommitLog": Default("true", "the mode; spelt so by RocketMQ"),
+    "enableDLegerCommitLog": Default("true", "the mode; spelt so by RocketMQ", needed=True),
 }
 
 PROXY: Final[Mapping[str, Default]] = {
-    "grpcThreadPoolNums": Default("8", _FEW),
-    "grpcBossLoopNum": Default("1", _FEW),
-    "grpcWorkerLoopNum": Default("2", _FEW),
+    "grpcThreadPoolNums": Default("8", _FEW, needed=True),
+    "grpcBossLoopNum": Default("1", _FEW, needed=True),
+    "grpcWorkerLoopNum": Default("2", _FEW, needed=True),
 }

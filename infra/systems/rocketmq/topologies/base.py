@@ -81,6 +81,9 @@ _LOG_LIMIT: Final = 64 << 20
 _POLL_S: Final = 0.25
 _ASK_S: Final = 2.0
 
+GIVEN: Final = "given"
+"""The profile with the servers' own defaults, except what a small machine needs: for an operator's settings."""
+
 ALONE: Final = "a broker locks queues without asking the others of its group, and keeps the locks in memory"
 """The reason why queues may have two holders after a change of master, or a restart."""
 
@@ -93,7 +96,7 @@ class RocketmqTopology(ABC):
     Options: ClassVar[type] = NoOptions
     default_version: ClassVar[str] = artifacts.DEFAULT_VERSION
     kinds: ClassVar[Sequence[str]] = (NAMESRV, BROKER, PROXY)
-    profiles: ClassVar[Sequence[str]] = ("strict", "default")
+    profiles: ClassVar[Sequence[str]] = ("strict", "default", GIVEN)
     roles: Mapping[str, str] = MappingProxyType({"leader": "master", "follower": "slave"})
     changing: ClassVar[Collection[str]] = ()
     """A broker's settings that the cluster changes by itself: not compared with the requested ones."""
@@ -397,7 +400,10 @@ class RocketmqTopology(ABC):
     def configured(self, kind: str, place: NodeRoles) -> dict[str, str]:
         """The settings of the harness, the mode, the profile, and the user; later ones override earlier ones."""
         base = {NAMESRV: settings.NAMESRV, BROKER: settings.BROKER, PROXY: settings.PROXY}.get(kind, {})
-        return values({**base, **self._mode(kind, place)}) | self._chosen[kind]
+        ours = {**base, **self._mode(kind, place)}
+        if self.profile == GIVEN:
+            ours = {name: default for name, default in ours.items() if default.needed}
+        return values(ours) | self._chosen[kind]
 
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
