@@ -53,8 +53,14 @@ class RunCommand(click.Command):
     """A command with its own options and those of all plug-ins that its command line (or plan) names."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # (With the parent's settings: the first context decides what the option for help is called.)
-        first = click.Context(self, ctx.parent, ctx.info_name, ignore_unknown_options=True, allow_extra_args=True)
+        first = click.Context(
+            self,
+            ctx.parent,
+            ctx.info_name,
+            ignore_unknown_options=True,
+            allow_extra_args=True,
+            help_option_names=ctx.help_option_names,
+        )
         first.resilient_parsing = True
         with first:
             super().parse_args(first, list(args))
@@ -192,7 +198,8 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
         return Plan()
 
 
-@click.command("run", cls=RunCommand, params=list(OPTIONS))
+# (The first context decides what the option for help is called, also one without the group of all commands.)
+@click.command("run", cls=RunCommand, params=list(OPTIONS), context_settings={"help_option_names": ["-h", "--help"]})
 @click.pass_context
 def run(
     ctx: click.Context,

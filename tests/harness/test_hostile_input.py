@@ -19,6 +19,7 @@ import pytest
 from harness.boundary import guarded
 from harness.cli.main import cli
 from harness.cli.main import command as command_of
+from harness.cli.run import check_words
 from harness.findings import record
 from harness.findings.patterns import TookTooLong, compile_pattern, in_time
 from harness.nightly import ledger
@@ -159,10 +160,11 @@ def test_a_long_argument_is_not_repeated_whole(capsys: pytest.CaptureFixture[str
 
 
 def test_help_has_two_names_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """`harness run -h` was an unknown option."""
+    """`harness run -h` was an unknown option, and was one again after a finding's options had been read."""
+    check_words(["--nemesis", "none"])
     for command in commands():
-        code, out, _ = harness(capsys, str(command.name), "-h")
-        assert (code, "-h, --help" in out) == (0, True), command.name
+        code, out, err = harness(capsys, str(command.name), "-h")
+        assert (code, "-h, --help" in out) == (0, True), (command.name, err)
 
 
 def test_the_package_is_a_program() -> None:
