@@ -8,6 +8,7 @@ from typing import Final
 
 from checkers.linearizability.evidence.fault_windows import fault_windows
 from harness.check.report import CheckReport
+from harness.check.set_latencies import set_latencies
 from results.fault_intervals import FaultInterval
 from results.history import History
 
@@ -29,5 +30,8 @@ def with_plots(found: CheckReport, history: History) -> CheckReport:
     for number, (label, began, ended) in enumerate(fault_windows(moved.nemesis.calls)[:_FAULTS], 1):
         last = None if ended is None else ended.completion or ended.invoke
         faults.append(FaultInterval(label, number, began.start, None if last is None else last.time))
-    page = history_page(found.file, found.verdict.value, found.reason, moved.clients.calls, faults)
+    calls = moved.clients.calls
+    elements = set_latencies(calls)
+    rows = elements.rows() if elements is not None else ()
+    page = history_page(found.file, found.verdict.value, found.reason, calls, faults, rows)
     return replace(found, plots=page)

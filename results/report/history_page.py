@@ -15,8 +15,15 @@ from results.report.tables import stats
 from results.report.words import text
 
 
-def history_page(name: str, verdict: str, reason: str, calls: Sequence[Call], faults: Sequence[FaultInterval]) -> str:
-    """The page. Times of calls and faults count from the first event, in ns."""
+def history_page(
+    name: str,
+    verdict: str,
+    reason: str,
+    calls: Sequence[Call],
+    faults: Sequence[FaultInterval],
+    elements: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page. Times of calls and faults count from the first event, in ns. elements: figures of a set, with names."""
     ends = [call.start if call.end is None else call.end for call in calls]
     last = max([*ends, *(fault.end_ns or fault.start_ns for fault in faults)], default=0)
     on = plots.stage(faults, last)
@@ -28,6 +35,7 @@ def history_page(name: str, verdict: str, reason: str, calls: Sequence[Call], fa
         patterns=bands.definitions(),
         charts=list(charts_of_ops(calls, on)),
         stats=stats(calls),
+        elements=elements,
         faults=[
             (text(fault.label, 200), clock(fault.start_ns), "" if fault.end_ns is None else clock(fault.end_ns))
             for fault in faults
