@@ -37,7 +37,7 @@ _CLASSES: Final[Mapping[str, Sequence[str]]] = {
         *_NETTY,
     ),
 }
-"""Kind of server -> the classes that its start fills, and their parents; see `artifacts._CONFIGS`."""
+"""Kind of server -> the classes that its start fills, and their parents; see `artifacts.CONFIGS`."""
 
 _ELSEWHERE: Final[Mapping[str, Collection[str]]] = {
     "broker": ("rmqAddressServerDomain", "rmqAddressServerSubGroup"),

@@ -39,7 +39,7 @@ INCOMPLETE: Final[Mapping[str, str]] = {
 FOLDER: Final = Path(__file__).parent
 POM: Final = FOLDER / "pom.xml"
 
-_CONFIGS: Final[Mapping[str, Sequence[str]]] = {
+CONFIGS: Final[Mapping[str, Sequence[str]]] = {
     "namesrv": (
         "org.apache.rocketmq.common.namesrv.NamesrvConfig",
         "org.apache.rocketmq.remoting.netty.NettyServerConfig",
@@ -148,7 +148,7 @@ def check_settings(settings: Mapping[str, Mapping[str, str]], class_path: Sequen
     """
     folders = [*class_path, compile_jar(FOLDER, class_path[-1], "check-settings")]
     lines = [
-        "\t".join((kind, name, value.replace("\t", " "), *_CONFIGS[kind]))
+        "\t".join((kind, name, value.replace("\t", " "), *CONFIGS[kind]))
         for kind, named in settings.items()
         for name, value in named.items()
     ]
