@@ -4,9 +4,10 @@
     <root>/latest -> <name>/<time>            the newest run
     <root>/<name>/latest -> <time>            the newest of its kind; <name> is `<workload>-<nemesis>`
     <root>/<name>/2026-11-21T06-12-44/        a run (`-2`, `-3`, ... when the second is taken)
-        plan.toml  environment.json  deployment.json  journal.jsonl  history.parquet  observations.jsonl  control.jsonl
+        plan.toml  environment.json  deployment.json  history.parquet  observations.jsonl  control.jsonl
         verdict.json  report.html  junit.xml  harness.log  machine.log  plots/  nodes/<node>/
 
+During the run the history is `journal.jsonl`. It goes when the sealed history was read back and has the same ops.
 Every reader here accepts a run in any state: active, killed, or copied in part.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +39,7 @@ from results.observations import read_observations
 from results.op import Op
 from results.permission import permissions_of
 from results.reading import exists, read_json, read_toml
-from results.record import Observation, RunRecord
+from results.record import COMPLETE, Observation, RunRecord
 from results.verdict import Verdict
 
 __all__ = ["MIN_FREE", "HistoryError", "RunDir", "RunSummary", "Store", "StoreError", "load"]
@@ -49,6 +51,8 @@ _TIME: Final = "%Y-%m-%dT%H-%M-%S"
 _RUN_NAME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+,=@-]{0,199}")
 _LATEST: Final = "latest"
+NOTE: Final = "history"
+"""The fact of an environment that says what is special about the source of the history."""
 _IDS: Final = ("begun_at", "started_at")
 """Facts of the environment that no two runs share."""
 
@@ -149,7 +153,7 @@ class RunDir:
         history, note = self._history(environment, plan)
         if note:
             log.warning("%s: %s", self.path, note)
-            environment["history"] = note
+            environment[NOTE] = note
         logs = self._logs()
         return RunRecord(
             history=history,
@@ -165,7 +169,7 @@ class RunDir:
     def seal(self, record: RunRecord) -> None:
         """Writes the sealed history from a loaded record, with plan and environment in the file's metadata.
 
-        The journal stays. Raises StoreError if it cannot be written.
+        The journal stays (`drop_journal`). Raises StoreError if it cannot be written.
         """
         # Imported here and below: Arrow takes longer to load than a small history takes to check.
         from results.sealed import seal
@@ -173,6 +177,26 @@ class RunDir:
         facts = {"plan": dict(record.plan), "environment": dict(record.environment)}
         metadata = {name: json.dumps(data, default=str) for name, data in facts.items()}
         seal(record.history, self.history, {**metadata, "run": f"{self.path.parent.name}/{self.path.name}"})
+
+    def drop_journal(self, record: RunRecord) -> bool:
+        """Removes the journal of a complete run, if its sealed history, read back from the disk, has the same ops.
+        record: the one that was sealed, read from the journal. Returns False if the journal stays.
+        """
+        from results.sealed import iterate_sealed
+
+        if NOTE in record.environment or record.environment.get("phases") != COMPLETE or not exists(self.journal):
+            return False
+        try:
+            pairs = zip_longest(iterate_sealed(self.history), record.history)
+            if any(sealed != journalled for sealed, journalled in pairs):
+                log.warning("%s: the sealed history differs from the journal, which stays", self.path)
+                return False
+            self.journal.unlink()
+            sync_folder(self.path)
+        except (HistoryError, OSError) as problem:
+            log.warning("%s: the journal stays: %s", self.path, problem)
+            return False
+        return True
 
     def _history(self, environment: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[History, str | None]:
         note = None

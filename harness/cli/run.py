@@ -208,6 +208,7 @@ def run(
     plan_file: Path | None,
     dry_run: bool,
     keep: bool,
+    keep_journal: bool,
     reuse: str | None,
     replay: str | None,
     json_file: Path | None,
@@ -235,7 +236,7 @@ def run(
         _say_remarks(plan)
         terminal.say_all(plan.to_toml().splitlines())
         return
-    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
+    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse, keep_journal=keep_journal)
     _say_remarks(plan)
     outcome = lifecycle.run(prepared, Store(store), terminal.say)
     terminal.say_all(summary(outcome, plan))
@@ -258,7 +259,7 @@ def check_words(words: Sequence[str]) -> None:
     with run.make_context("harness run", list(words)) as ctx:
         given = dict(ctx.params)
         plan_file, reuse, replay = (given.pop(name) for name in ("plan_file", "reuse", "replay"))
-        for name in ("store", "dry_run", "keep", "json_file", "fail_on"):
+        for name in ("store", "dry_run", "keep", "keep_journal", "json_file", "fail_on"):
             given.pop(name)
         lifecycle.check(_planned(ctx, plan_file, reuse, replay, given))
 

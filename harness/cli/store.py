@@ -11,12 +11,13 @@ import click
 from harness import terminal
 from harness.boundary import FAILURE, Commands, end
 from harness.cli.parts import store_option
+from harness.values import FilePath
 from results.errors import in_bytes
 
 
 @click.group(cls=Commands, no_args_is_help=False)
 def store() -> None:
-    """Remove old runs from the store."""
+    """Remove old runs from the store, and print the history of a run."""
 
 
 @store.command()
@@ -44,3 +45,17 @@ def prune(keep_days: int, dry_run: bool, store: Path) -> None:
     word = "would be removed" if dry_run else "removed"
     terminal.say(f"{removed} {'run' if removed == 1 else 'runs'}, {in_bytes(size)}, {word} from {store}")
     end(FAILURE if failed else 0)
+
+
+@store.command()
+@click.argument("run", type=FilePath(file_okay=False))
+def journal(run: Path) -> None:
+    """Print the history of a run, one operation per line, as JSON.
+
+    A complete run has no journal.jsonl: its sealed history (history.parquet) has the same operations, and takes a tenth
+    of the room.
+    """
+    from results.journal import line
+    from results.store import load
+
+    terminal.say_all(line(op).decode().rstrip("\n") for op in load(run).history)

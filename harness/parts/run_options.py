@@ -143,6 +143,9 @@ GROUPS: Final[Mapping[str, tuple[click.Option, ...]]] = {
             metavar="FILE",
             help="Write folder, verdict and cluster of the run to this file, as JSON.",
         ),
+        click.Option(
+            ["--keep-journal"], is_flag=True, help="Keep journal.jsonl, although the sealed history has all of it."
+        ),
         click.Option(["--store"], **STORE),
     ),
 }

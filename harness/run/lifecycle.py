@@ -52,14 +52,16 @@ _GOES_ON: Final = "interrupted: fetching the logs and checking the history; inte
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-def prepare(plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
+def prepare(
+    plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None, keep_journal: bool = False
+) -> Prepared:
     """Makes all checks that need no machine, and finds the backend. Raises PlanError or InfraError."""
     parts = check(plan, keep=keep, reuse=reuse)
     backend = registry.backend(plan.cluster.backend)
     can = registry.probe(backend)
     if not can.ok:
         raise InfraError(f"cluster {backend.name}: {registry.describe(can)}")
-    return Prepared(plan, parts, backend, keep, reuse)
+    return Prepared(plan, parts, backend, keep, reuse, keep_journal)
 
 
 def check(plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None) -> Parts:
@@ -111,7 +113,9 @@ def run(prepared: Prepared, store: Store, say: Say, loop_factory: LoopFactory | 
             deployment = Deployment(held.cluster, parts.topology)
             environment = Environment(folder.environment, _about(plan, deployment))
             held.outcome = _on_cluster(
-                Run(plan, parts, deployment, folder, environment, say, began), priority, loop_factory
+                Run(plan, parts, deployment, folder, environment, say, began, prepared.keep_journal),
+                priority,
+                loop_factory,
             )
         return held.outcome
 
@@ -251,6 +255,8 @@ def _judge(run: Run, session: Session) -> Outcome:
     run.say(f" checking the history ({len(written.history)} events), {run.seconds:.1f} s after the command")
     write_effective(run.plan, written.history, run.folder.path)
     run.folder.seal(written)
+    if not run.keep_journal:
+        run.folder.drop_journal(written)
     judgement = with_evidence(run.folder, explain(written, judge_run(written, run.parts.workload)))
     seconds = run.seconds
     write_results(run.folder, written, judgement, seconds)

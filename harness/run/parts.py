@@ -41,6 +41,7 @@ class Prepared:
     """A plan that passed all checks that need no machine.
 
     keep   leave the cluster running at the end. reuse: the run id of a kept cluster to run on; it stays kept.
+    keep_journal  leave `journal.jsonl` beside the sealed history, which has the same operations.
     """
 
     plan: Plan
@@ -48,11 +49,12 @@ class Prepared:
     backend: Backend
     keep: bool = False
     reuse: str | None = None
+    keep_journal: bool = False
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on its machines. began: the time of the command (`time.monotonic`)."""
+    """A run on its machines. began: the time of the command (`time.monotonic`). keep_journal: see `Prepared`."""
 
     plan: Plan
     parts: Parts
@@ -61,6 +63,7 @@ class Run:
     environment: Environment
     say: Say
     began: float = field(default_factory=time.monotonic)
+    keep_journal: bool = False
 
     @property
     def seconds(self) -> float:

@@ -27,7 +27,8 @@ MARK = "A server with a planted bug"
 def docker_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A full life on docker."""
     store = tmp_path_factory.mktemp("docker") / "store"
-    return run("--cluster", "docker", "--nemesis", "partition-halves,hammer-time", *SHORT, store=store)
+    faults = "partition-halves,hammer-time"
+    return run("--cluster", "docker", "--nemesis", faults, *SHORT, "--keep-journal", store=store)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ import docker
 from infra.machines.backends.containers import RUN
 from infra.machines.ownership import Owner, digest, is_alive, slug
 from results.cache import cache_dir
+from results.errors import HistoryError
 from results.journal import read_journal
 from results.op import NEMESIS, Op
 from results.store import RunDir
@@ -96,9 +97,12 @@ class Going:
         return found
 
     def ops(self) -> list[Op]:
-        """The ops that are journalled by now."""
-        path = self.folder.journal
-        return read_journal(path)[0] if path.exists() else []
+        """The ops that are journalled by now, or those of the sealed history of a run that has ended."""
+        folder = self.folder
+        with suppress(HistoryError):  # the journal goes when the history is sealed
+            if folder.journal.exists():
+                return read_journal(folder.journal)[0]
+        return list(folder.load().history) if folder.history.exists() else []
 
     def strike(self, number: int) -> Op:
         """Wait until the n-th strike is in force (its effect seen, and not healed yet), and give its `inject`."""
@@ -165,7 +169,7 @@ class Run:
 
     @cached_property
     def ops(self) -> list[Op]:
-        return read_journal(self.dir.journal)[0]
+        return list(self.dir.load().history)
 
     @property
     def verdict(self) -> dict[str, Any]:

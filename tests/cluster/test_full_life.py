@@ -12,6 +12,7 @@ from cluster.conftest import MARK
 from cluster.real_runs import Run, harness, is_inject, left_of, run
 
 from harness.plan.plan import Plan
+from results.journal import read_journal
 from results.sealed import read_sealed
 from results.verdict import Verdict
 
@@ -46,8 +47,16 @@ def test_the_exit_code_is_the_verdict(lived: Run) -> None:
     assert "Traceback" not in lived.err
 
 
-def test_the_sealed_history_is_the_journal(lived: Run) -> None:
-    assert read_sealed(lived.dir.history) == lived.ops
+def test_the_sealed_history_is_the_journal(docker_run: Run) -> None:
+    assert read_sealed(docker_run.dir.history) == read_journal(docker_run.dir.journal)[0]
+
+
+def test_the_journal_goes_when_the_history_is_sealed(local_run: Run) -> None:
+    assert not local_run.dir.journal.exists()
+    assert "journal.jsonl" not in local_run.verdict["evidence"]
+
+
+def test_the_history_has_all_phases(lived: Run) -> None:
     phases = {op.extra.get("phase", "main") for op in lived.ops if op.type == "invoke"}
     assert phases == {"main", "recovery", "final"}
     assert {(op.f, op.type) for op in lived.ops} >= {(f, "ok") for f in ("read", "write", "cas", "replica-read")}

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from results.journal import read_journal
 from results.op import NEMESIS
 from results.store import RunDir
 
@@ -144,7 +143,7 @@ def test_workload_and_fault_run_on_real_nodes(installed: Path, tmp_path: Path) -
     # A leader that is restarted shows a known finding of DLedger (docs/track-record.md), so `invalid` is fine, too.
     assert done.returncode in (0, 1), done.stdout + done.stderr
     run = RunDir((tmp_path / "runs" / "latest").resolve())
-    ops = read_journal(run.journal)[0]
+    ops = list(run.load().history)
     struck = [op.value for op in ops if op.process == NEMESIS and op.f == "inject" and op.type != "invoke"]
     actions = {action for strike in struck for did in strike["nodes"].values() for action in did.values()}
     assert actions == {"SIGTERM, start", "SIGKILL, start"}

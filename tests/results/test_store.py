@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from results.evidence import changes, digests
 from results.journal import Journal
 from results.observations import ObservationLog, read_observations
 from results.op import Op
-from results.record import Observation
+from results.record import BEGUN, COMPLETE, Observation, RunRecord
 from results.sealed import seal, sealed_metadata
 from results.store import RunDir, Store, load
 from results.verdict import CheckResult, Judgement, Verdict
@@ -160,6 +162,52 @@ def test_a_damaged_sealed_history_falls_back_on_the_journal(tmp_path: Path) -> N
     run.journal.unlink()
     with pytest.raises(HistoryError, match="not a sealed history, or damaged"):
         run.load()
+
+
+def sealed_run(tmp_path: Path, phases: str = COMPLETE) -> tuple[RunDir, RunRecord]:
+    run = journalled(new(tmp_path))
+    run.environment.write_text(json.dumps({"phases": phases}))
+    record = run.load()
+    run.seal(record)
+    return run, record
+
+
+def test_the_journal_goes_when_the_sealed_history_has_the_same_ops(tmp_path: Path) -> None:
+    run, record = sealed_run(tmp_path)
+    assert run.drop_journal(record)
+    assert not run.journal.exists()
+    assert list(run.load().history) == OPS
+    assert not run.drop_journal(record), "it is gone already"
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda run: seal(OPS[:1], run.history),
+        lambda run: seal([OPS[0], replace(OPS[1], value=4)], run.history),
+        lambda run: seal([*OPS, Op(2, 9, 0, "invoke", "read", "r1")], run.history),
+        lambda run: run.history.write_bytes(run.history.read_bytes()[:-9]),
+        lambda run: run.history.unlink(),
+    ],
+)
+def test_a_sealed_history_with_other_ops_leaves_the_journal(harm: Callable[[RunDir], object], tmp_path: Path) -> None:
+    run, record = sealed_run(tmp_path)
+    harm(run)
+    assert not run.drop_journal(record)
+    assert run.journal.exists()
+
+
+def test_a_run_that_was_cut_off_keeps_its_journal(tmp_path: Path) -> None:
+    run, record = sealed_run(tmp_path, BEGUN)
+    assert not run.drop_journal(record)
+    with run.journal.open("ab") as file:
+        file.write(b'{"index":2,"tim')
+    run.environment.write_text(json.dumps({"phases": COMPLETE}))
+    run.history.unlink()
+    torn = run.load()
+    run.seal(torn)
+    assert not run.drop_journal(torn)
+    assert run.journal.exists()
 
 
 def test_a_run_without_any_history_says_so(tmp_path: Path) -> None:

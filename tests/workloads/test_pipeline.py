@@ -16,14 +16,16 @@ from sim.rig import SimBackend, SimCluster, SimFaults, SimNode, SimPause, SimReg
 from sim.service import Bug
 
 from harness.api import RunContext
-from harness.check.judging import judge_stored
+from harness.check.judging import judge_stored, with_evidence
 from harness.check.summary import Outcome
+from harness.cli.main import cli, guarded
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle, session
 from harness.run.virtual_time import VirtualTimeLoop
 from harness.signals import Stopped
 from infra.machines.api import ClusterSpec, Completed, NodeUnreachable
 from infra.systems.api import Deployment, ServersRun
+from results.evidence import digests
 from results.store import Store
 from results.verdict import Verdict
 
@@ -165,6 +167,24 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
 
     assert asked(11, "a") == asked(11, "b")
     assert asked(11, "a") != asked(12, "c")
+
+
+def test_the_journal_of_a_complete_run_goes_and_its_history_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `keep_journal` it stays, and the command that prints a history prints the same lines."""
+    quiet = plan(3, time_limit_s=4.0, nemeses=())
+    kept = replace(prepared(quiet), keep_journal=True)
+    outcome = lifecycle.run(kept, Store(tmp_path), lambda line: None, VirtualTimeLoop)
+    journal = outcome.folder.journal.read_text()
+    for folder in (outcome.folder, simulate(tmp_path, quiet, None).folder):
+        capsys.readouterr()
+        assert guarded(lambda at=folder.path: cli.main(["store", "journal", str(at)], standalone_mode=False)) == 0  # type: ignore[misc]
+        assert capsys.readouterr().out == journal
+        assert judge_stored(folder)[1].verdict == outcome.judgement.verdict
+        assert with_evidence(folder, judge_stored(folder)[1]).verdict == outcome.judgement.verdict
+    assert not folder.journal.exists()
+    assert "journal.jsonl" not in digests(folder.path)
 
 
 def test_a_run_whose_nodes_are_gone_ends_at_once(tmp_path: Path) -> None:
