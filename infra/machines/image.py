@@ -79,7 +79,7 @@ def ensure_tar(say: Say) -> Path:
     with exclusive(f"rootfs-{image_id()}"):
         if tar.exists():
             return tar
-        _require("mmdebstrap", "tar")
+        require_tools("mmdebstrap", "tar")
         log = tar.with_suffix(".log")
         partial = tar.with_name(f"{tar.stem}.partial.tar")  # the name must end in .tar: mmdebstrap goes by it
         partial.unlink(missing_ok=True)
@@ -183,7 +183,7 @@ def _deb822(text: str) -> Iterable[_Stanza]:
         yield options, fields.get("uris", []), fields.get("suites", []), fields.get("components", [])
 
 
-def _host_sources() -> list[str]:
+def apt_sources() -> list[str]:
     """The image's suite as this machine's apt fetches it; empty if it is no Debian (then mmdebstrap's default)."""
     try:
         release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
@@ -215,7 +215,7 @@ def _build(tar: Path, log: Path, say: Say) -> None:
     ]
     with tempfile.NamedTemporaryFile("w", prefix="harness-sources-", suffix=".list") as sources:
         argv += [SUITE, str(tar)]
-        lines = _host_sources()
+        lines = apt_sources()
         if lines:
             sources.write("\n".join(lines) + "\n")
             sources.flush()
@@ -251,7 +251,8 @@ def _build(tar: Path, log: Path, say: Say) -> None:
         )
 
 
-def _require(*tools: str) -> None:
+def require_tools(*tools: str) -> None:
+    """Raises InfraError for a program that is missing on this machine."""
     for tool in tools:
         if not shutil.which(tool):
             raise InfraError(
