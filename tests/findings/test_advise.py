@@ -204,7 +204,7 @@ def test_the_data_names_findings_and_workloads_that_exist() -> None:
     topologies = {name: registry.workload_class(name).topologies[0] for name in registry.names(registry.WORKLOADS)}
     ours = {name: topology for name, topology in topologies.items() if name in measured.TOPOLOGY_OF}
     assert ours == measured.TOPOLOGY_OF
-    assert set(topologies) - set(measured.TOPOLOGY_OF) <= {"restart-one", "write-heavy", "slow-uplink"}
+    assert set(topologies) - set(measured.TOPOLOGY_OF) <= {"any", "restart-one", "write-heavy", "slow-uplink"}
     assert set(measured.FAULTS) <= set(registry.names(registry.NEMESES))
 
 

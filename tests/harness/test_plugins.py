@@ -16,6 +16,7 @@ from harness.plan.plan import Plan
 HARNESS = Path(__file__).parents[2] / "harness"
 GROUPS = ("workloads", "nemeses", "topologies", "clusters", "clients")
 OTHERS = {
+    ("harness/check/history_options.py", "any"),
     ("harness/generator/__init__.py", "log"),
     ("harness/nemesis/events.py", "log"),
     ("harness/plan/plan.py", "delay"),
@@ -29,7 +30,7 @@ OTHERS = {
     ("harness/check/templates.py", "register"),
 }
 """Words that mean something else there: the op, the model and the event `log`, the key `delay` of a strike and the
-generator, the op `consume`, the models `queue` and `register`.
+generator, the op `consume`, the models `queue` and `register`, a start value of `any`.
 """
 
 
