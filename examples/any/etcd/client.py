@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of etcd for `harness run --workload any`: registers, locks and queues over etcd's JSON gateway.
 
 Arguments: the address of a member, the time for a request in seconds, and `serializable` for reads that one member

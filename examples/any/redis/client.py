@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of Redis for `harness run --workload any`: registers, locks and queues.
 
 Arguments: the address of the primary, that of this client's own node, the time for a request in seconds; and

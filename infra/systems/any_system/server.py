@@ -16,6 +16,9 @@ from infra.systems.java import DATA, RUN, end, last_lines, log_file, pid_file
 SERVER: Final = "server"
 """The only kind of server of a described system."""
 
+INSTALLED: Final = "installed"
+"""The only version of a described system."""
+
 DATA_DIR: Final = f"{DATA}/{SERVER}"
 """The data of the server of a node."""
 
@@ -40,7 +43,7 @@ class ServerAdmin:
         return done.code == 0
 
     def version(self, timeout_s: float) -> str:
-        raise self._error("does not report its version")
+        return INSTALLED
 
     def settings(self, timeout_s: float) -> Mapping[str, str]:
         raise self._error("does not report its settings")

@@ -21,7 +21,7 @@ from infra.machines.packages import ensure_packages, install_packages
 from infra.options import option
 from infra.systems.any_system import files
 from infra.systems.any_system.description import Description, ListPart, read_description
-from infra.systems.any_system.server import DATA_DIR, SERVER, ProcessServer, ServerAdmin
+from infra.systems.any_system.server import DATA_DIR, INSTALLED, SERVER, ProcessServer, ServerAdmin
 from infra.systems.any_system.templates import TemplateError, fill
 from infra.systems.api import Server, ServerSettings, Status
 from infra.systems.java import LOG, RUN, launch_for
@@ -50,8 +50,6 @@ _ROLES: Final = {
 }
 """Words of a role command -> roles."""
 
-_VERSION: Final = "installed"
-
 
 @dataclass(frozen=True)
 class AnyOptions:
@@ -73,7 +71,7 @@ class AnyTopology:
     Options: ClassVar[type] = AnyOptions
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
-    default_version: ClassVar[str] = _VERSION
+    default_version: ClassVar[str] = INSTALLED
     kinds: ClassVar[Sequence[str]] = (SERVER,)
 
     def __init__(self, settings: ServerSettings, options: AnyOptions | None = None) -> None:
@@ -97,7 +95,7 @@ class AnyTopology:
             "--jvm-option": any(launch.jvm_options for launch in launches),
             "--mend": any(launch.mends for launch in launches),
             "--profile": settings.profile is not None,
-            "--version": any(launch.version not in (None, _VERSION) for launch in launches),
+            "--version": any(launch.version not in (None, INSTALLED) for launch in launches),
         }
         for flag, given in asked.items():
             if given:
