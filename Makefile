@@ -22,7 +22,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # By content, so a second clone need not read every module again.
 export HYPOTHESIS_STORAGE_DIRECTORY ?= $(or $(HARNESS_CACHE),$(HOME)/.cache/rocketmq-harness)/hypothesis
 
-.PHONY: help setup demo test test-fast fuzz fuzz-input test-slow test-nightly test-cluster lint bench engine engine-stop clean
+.PHONY: help setup demo test test-fast fuzz fuzz-input test-slow test-nightly test-cluster lint site bench engine \
+  engine-stop clean
 
 help:            ## show this help
 	@grep -hE '^[a-z-]+: *## |^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,6 +71,17 @@ lint:            ## ruff, mypy, the layers of docs/design.md, plain English, and
 	$(BIN)/python scripts/plain_english.py
 	$(BIN)/python scripts/spdx.py --check
 	$(BESIDE) -m docs tests/docs
+
+SITE := .venv-site/.installed-$(shell sha256sum requirements-site.lock | cut -c1-16)
+
+$(SITE):
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-site.lock
+	touch $@
+
+site: $(SITE)    ## the documents as a site in site/, with all links checked; it needs no network
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict -q
+	@echo "site/index.html"
 
 bench:           ## benchmarks, as ratios to a baseline of the same run
 	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done

@@ -55,11 +55,11 @@ def _table(findings: Sequence[Finding]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for finding in findings:
         link = f"[{finding.title}]({FOLDER}/{finding.file}.md)"
-        rates = "; ".join([*_rates(finding), *([finding.remark] if finding.remark else [])])
-        yield f"| {finding.id} | {link} | {finding.system} | {finding.shows()} | {rates} |"
+        shown = "; ".join([*rates(finding), *([finding.remark] if finding.remark else [])])
+        yield f"| {finding.id} | {link} | {finding.system} | {finding.shows()} | {shown} |"
 
 
-def _rates(finding: Finding) -> Iterator[str]:
+def rates(finding: Finding) -> Iterator[str]:
     """Rates of its command, on other versions, and with its control; those of other changes are on its page."""
     for change, rate in finding.rates().items():
         option, _, version = change.partition(" ")
