@@ -20,7 +20,8 @@ from typing import IO, Any, Final, NamedTuple
 from results.errors import HistoryError
 from results.formats.foreign import ForeignHistory, ReadOptions
 from results.formats.json_objects import Objects, Place
-from results.formats.records import Notes, Record, assembled, client_of, moment
+from results.formats.records import Notes, Record, assembled, client_of
+from results.formats.times import moment
 from results.op import INFO, OK, OpType
 
 _TYPES: Final = frozenset({"range", "txn", "leaseGrant", "leaseRevoke", "defragment", "compact"})

@@ -21,6 +21,7 @@ from results.durable import replacing
 from results.errors import HistoryError
 from results.formats.edn import keyed, keyed_for_certain, keyed_note
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.times import MIXED, Instant, kind, moment
 from results.journal import has_crc, line, scan
 from results.op import Op
 from results.reading import LINE, lines
@@ -95,6 +96,7 @@ class _OtherNames:
 
     def __init__(self, assembler: Assembler) -> None:
         self._number_of, self._clients = assembler.number_of, 0
+        self._kinds: set[type[Instant] | None] = set()
 
     def __call__(self, data: dict[str, Any]) -> None:
         if "process" not in data and "client" in data:
@@ -105,6 +107,12 @@ class _OtherNames:
             raise ValueError(_lacking(missing, data))
         if isinstance(data["process"], str):
             data["process"] = self._number_of(data["process"])
+        if "time" in data:
+            time = moment(data["time"], "time") if isinstance(data["time"], str) else data["time"]
+            self._kinds.add(kind(time))
+            if len(self._kinds) > 1:
+                raise ValueError(MIXED)
+            data["time"] = int(time) if isinstance(time, Instant) else time
 
     def notes(self) -> list[str]:
         return ["the field `client` is the process of the events"] if self._clients else []

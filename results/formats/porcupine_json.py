@@ -18,7 +18,8 @@ from typing import IO, Any, Final, NamedTuple
 
 from results.formats.foreign import READS, ForeignHistory, ReadOptions
 from results.formats.json_objects import Objects, Place
-from results.formats.records import NAMES, Notes, Record, answered, assembled, client_of, moment, plain_name, taken
+from results.formats.records import NAMES, Notes, Record, answered, assembled, client_of, plain_name, taken
+from results.formats.times import moment
 from results.op import INFO, OK, OpType
 
 _BY_KEY: Final = ("get", "put", "append")

@@ -13,7 +13,6 @@ counts; locks, and positions of consumers, need the client.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from results.errors import with_article
 from results.formats.csv_rows import Rows
 from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
 from results.formats.json_objects import Objects, Place
+from results.formats.times import MIXED, kind, moment
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
 
 CLIENTS: Final = ("process", "client", "client_id", "clientid", "thread")
@@ -120,6 +120,11 @@ class Record:
     end: float | None
     error: str | None = None
     extra: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA)
+
+    @property
+    def times(self) -> Sequence[float]:
+        """Its start, and its end if it has one."""
+        return (self.start,) if self.end is None else (self.start, self.end)
 
 
 _NEMESIS: Final = "nemesis"
@@ -222,13 +227,6 @@ def plain_name(f: str) -> str:
     return f.lower() if f.lower() in SHOWING | TAKING | {"append"} else f
 
 
-def moment(value: Any, name: str) -> float:
-    """A time: a number. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{name} is {json.dumps(value)}, not a number")
-    return value
-
-
 def _exact(time: float) -> int:
     """Seconds as ns, rounded down: two times never change places."""
     above, below = time.as_integer_ratio()
@@ -298,6 +296,8 @@ def assembled(
 ) -> ForeignHistory:
     """The history of these operations, in the order of their times (with a fraction: seconds). Raises HistoryError."""
     assembler = Assembler(replace(options, order="file"), nil_reads="unset")
+    if odd := next((r for r in records for time in r.times if kind(time) != kind(records[0].start)), None):
+        raise odd.place.error(path, MIXED)
     if any(isinstance(time, float) for r in records for time in (r.start, r.end)):
         records = [replace(r, start=_exact(r.start), end=None if r.end is None else _exact(r.end)) for r in records]
     events: list[Op] = []

@@ -27,6 +27,8 @@ def record(client: Any, op: str, start: float, end: float | None, **more: Any) -
 
 
 WRITE = record(0, "write", 10, 20, value=1)
+DAY = "2026-11-29"
+
 RECORDS: dict[str, tuple[list[dict[str, Any]], int]] = {
     "a read while the write is open": ([WRITE, record(1, "read", 12, 15, value=None)], 0),
     "a stale read": ([WRITE, record(1, "read", 21, 25, output=None)], 1),
@@ -45,6 +47,11 @@ RECORDS: dict[str, tuple[list[dict[str, Any]], int]] = {
                      {"thread": "b", "operation": "Get", "key": "k", "result": "", "begin": 3, "end": 4}], 1),
     "two at a time of one client": ([WRITE, record(0, "write", 12, 30, value=2), record(0, "read", 40, 50, value=1)],
                                     0),
+    # 20:00:00.1 in the zone of the write is 19:00:00.1 in UTC; a read that began a ns later is behind it.
+    "dates of two zones": ([record(0, "write", f"{DAY}T20:00:00+01:00", f"{DAY}T20:00:00.1+01:00", value=1),
+                            record(1, "read", f"{DAY}T19:00:00.100000001Z", f"{DAY}T19:00:01Z", value=None)], 1),
+    "dates that touch": ([record(0, "write", f"{DAY} 20:00:00,000", f"{DAY} 20:00:00,100", value=1),
+                          record(1, "read", f"{DAY} 20:00:00,100", f"{DAY} 20:00:01,000", value=None)], 0),
 }  # fmt: skip
 
 
@@ -63,7 +70,7 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "no client": ({"op": "read", "start": 1, "end": 2}, "a record needs its client"),
     "a client of another kind": (record(1.5, "read", 1, 2), "the client is 1.5, neither"),
     "no name": ({"client": 0, "start": 1, "end": 2}, "a record needs the name of its operation"),
-    "no number": (record(0, "read", 1, "2026-01-01", value=1), 'end is "2026-01-01", not a number'),
+    "no number": (record(0, "read", 1, "2026-01-01", value=1), 'end is "2026-01-01", not a date such'),
     "it ends before it starts": (record(0, "read", 3, 2, value=1), "it ends at 2, before its start at 3"),
     "a write of nothing": (record(0, "write", 1, 2), "a write needs its value"),
     "a read of unknown result": (record(0, "read", 1, 2), "a read needs its output; null says"),
@@ -88,6 +95,41 @@ def test_a_record_that_may_mean_two_things_is_refused(
     assert (code, len(found), err) == (2, 1, "")
     assert f"h.jsonl:{len(others)}: " in found[0] or what == "two locks at a time"
     assert said in found[0]
+
+
+def test_dates_and_numbers_have_no_common_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As ns since 1970 each date would be after each small number, and a stale read in order."""
+    (tmp_path / "h.jsonl").write_text(lines(WRITE, record(1, "read", f"{DAY}T20:00:00Z", f"{DAY}T20:00:01Z", value=1)))
+    code, found, _ = harness(capsys, "check", tmp_path / "h.jsonl")
+    assert code == 2
+    assert "h.jsonl:2: some times are dates, and others are not" in found[0]
+
+
+@pytest.mark.parametrize("one", [1, f"{DAY}T20:00:00"])
+def test_events_with_times_of_two_kinds_are_refused(
+    one: int | str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A date without a zone may be hours before or after one that has one."""
+    event = {"key": "k", "f": "read", "process": 0, "value": None}
+    events = [{**event, "type": "invoke", "time": one}, {**event, "type": "ok", "time": f"{DAY}T20:00:00Z"}]
+    (tmp_path / "h.jsonl").write_text(lines(*events))
+    code, found, _ = harness(capsys, "check", tmp_path / "h.jsonl", "--model", "register")
+    assert (code, "h.jsonl:2: some times are dates" in found[0]) == (2, True)
+
+
+def test_events_may_have_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The read stands first in the file; by its time it began after the write had returned."""
+    at = {"key": "k", "f": "read", "process": 1, "value": None}
+    write = {"key": "k", "f": "write", "process": 0, "value": 1}
+    events = [
+        {**at, "type": "invoke", "time": f"{DAY}T10:00:02Z"},
+        {**at, "type": "ok", "time": f"{DAY}T10:00:03Z"},
+        {**write, "type": "invoke", "time": f"{DAY}T10:00:00Z"},
+        {**write, "type": "ok", "time": f"{DAY}T10:00:01Z"},
+    ]
+    (tmp_path / "h.jsonl").write_text(lines(*events))
+    assert harness(capsys, "check", tmp_path / "h.jsonl", "--order", "time", "--model", "register")[0] == 1
+    assert harness(capsys, "check", tmp_path / "h.jsonl", "--model", "register")[0] == 0
 
 
 def test_fields_of_records_that_are_not_read_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
