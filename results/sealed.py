@@ -144,8 +144,10 @@ def distinct(path: Path, column: str) -> list[str]:
     """The different texts in a column, such as `key`. Raises HistoryError if that cannot be read."""
     with parquet_file(path) as file:
         require_schema(path, file.schema_arrow)
-        found: list[str] = file.read([column], use_threads=False)[column].unique().drop_null().to_pylist()
-        return found
+        found: dict[str, None] = {}
+        for batch in file.iter_batches(batch_size=ROW_GROUP, columns=[column], use_threads=False):
+            found |= dict.fromkeys(batch.column(0).unique().drop_null().to_pylist())
+        return list(found)
 
 
 def sealed_metadata(path: Path) -> dict[str, str]:

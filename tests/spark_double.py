@@ -6,7 +6,7 @@ A task that asks for it dies as a worker does that is killed: Spark then fails t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,8 +25,21 @@ class _Tasks:
     def map(self, do: Callable[[Any], Any]) -> _Tasks:
         return _Tasks(self.items, do)
 
+    def flatMap(self, do: Callable[[Any], Any]) -> _Tasks:
+        return _Tasks([found for item in self.collect() for found in do(item)])
+
+    def groupByKey(self, parts: int) -> _Tasks:
+        groups: dict[Any, list[Any]] = {}
+        # Spark promises no order of the values of a key.
+        for key, value in reversed(self.collect()):
+            groups.setdefault(key, []).append(value)
+        return _Tasks(list(groups.items()))
+
     def collect(self) -> list[Any]:
         return [self.do(item) for item in self.items]
+
+    def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Any]:
+        return iter(self.collect())
 
 
 class Context:

@@ -40,6 +40,7 @@ class Unit:
     slice    op table: of the runs of those parts the i-th of n equal shares.
     keys     a long history: only its keys, and of them the i-th of n shares.
     rest     a long history: only the part that is not judged key by key.
+    huge     a history that is too long for any worker: all executors judge it together (`checkers.spark.keys`).
     sealed   path of a sealed history that was made from `source`, because that is long.
     cost     seconds, estimated.
     files    paths below `source` and their sizes: the files to send to a worker that cannot read `source` itself.
@@ -54,6 +55,7 @@ class Unit:
     slice: tuple[int, int] | None = None
     keys: tuple[int, int] | None = None
     rest: bool = False
+    huge: bool = False
     sealed: str | None = None
     cost: float = 0.0
     files: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from results.op import Op
 from results.op_table import is_op_table, row_groups
 from results.sealed import distinct, row_count
 
-_JUDGING = ("harness.batch.work", "harness.batch.logs")
+_JUDGING = ("harness.batch.work", "harness.batch.logs", "harness.batch.keys")
 """The modules that judge the units of a batch."""
 
 _DERIVED = frozenset({"verdict.json", "report.html", "junit.xml"})
@@ -165,6 +165,8 @@ LONG: Final = 400_000
 """Rows from which on a history is spread over the executors, key by key."""
 SHARE: Final = 150_000
 """Rows of such a history that are worth a task; the part that is not judged by keys is another task."""
+HUGE: Final = 8_000_000
+"""Rows from which on such a history is read once and sent on by key: each share of keys would read all of it."""
 SMALL: Final = 1 << 20
 """A smaller Parquet file is not opened: so few bytes are no long history."""
 
@@ -177,8 +179,10 @@ def spread(unit: Unit, sealed: Path, tell: Tell) -> list[Unit]:
         rows = row_count(sealed)
         if rows < LONG:
             return [unit]
-        keys = len(distinct(sealed, "key"))
         model = unit.model or _implied(sealed)
+        if rows >= HUGE and unit.kind == "history" and model is not None:
+            return [replace(unit, model=model, huge=True, cost=unit_cost(unit.kind, rows * _ROW_OF_A_HUGE_S))]
+        keys = len(distinct(sealed, "key"))
     except HistoryError:
         return [unit]  # The worker says in its row what is wrong with the file.
     unit = replace(unit, cost=unit_cost(unit.kind, rows * _ROW_OF_A_LONG_S))
@@ -195,3 +199,4 @@ def _implied(sealed: Path) -> str | None:
 
 
 _ROW_OF_A_LONG_S: Final = 1e-5
+_ROW_OF_A_HUGE_S: Final = 3e-6

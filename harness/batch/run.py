@@ -21,6 +21,7 @@ from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
 from harness import terminal
 from harness.batch.input import checker_version, units_in
+from harness.batch.keys import judge_long
 from harness.batch.logs import BY_QUEUE, Source, judge_logs, log_sources
 from harness.batch.work import BatchWork
 from harness.check.expected import ExpectedVerdicts, Row
@@ -116,11 +117,17 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
     name = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
     for number, (files, units) in enumerate(todo):
         # What stops a history stops it whole: its keys are asked after once the rest of it has been looked at.
-        for now, what in (("whole", [u for u in units if u.keys is None]), ("keys", [u for u in units if u.keys])):
+        parts = ("whole", [u for u in units if u.keys is None and not u.huge]), ("keys", [u for u in units if u.keys])
+        for now, what in parts:
             job = Job(context, files, output, outputs, does, f"{name}-{number}-{now}")
             for receipts in job.run(portions((u for u in what if not score.has_ended(u)), plan.portion_s)):
                 score.add(receipts)
                 progress.step(len(receipts))
+        job = Job(context, files, output, outputs, does, f"{name}-{number}-huge")
+        huge = [unit for unit in units if unit.huge]
+        for done_now in judge_long(context, huge, plan.check_options, version, work.checked, work.question):
+            score.add(job.write([done_now]))
+            progress.step(1)
     progress.end()
     for number, (files, sources) in enumerate(logs):
         job = Job(context, files, output, outputs, does, f"{name}-{number}-{BY_QUEUE}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from random import Random
@@ -40,7 +40,7 @@ from results.formats.foreign import implied_model
 from results.history import Call, History
 from results.op import NEMESIS, Op
 from results.op_table import read_part, row_groups, runs_of, write_op_table
-from results.sealed import seal
+from results.sealed import read_sealed, seal
 from results.store import RunDir
 from results.trends import IMPACT
 from results.verdict import Anomaly, CheckResult, Verdict, worst
@@ -455,6 +455,90 @@ def test_a_long_history_is_judged_by_its_columns_with_the_same_rows(
     assert {True, False} == set(decided)
     assert len({row[0] for row in columns}) == 6
     assert {"valid", "invalid"} <= {row[3] for row in columns}
+
+
+def mixed(history: History) -> list[Op]:
+    """The ops of all keys interleaved, each key in many row groups. Those of a process keep their order."""
+    rng, left = Random(7), {key: [op for op in history if op.key == key] for key in {op.key for op in history}}
+    found = []
+    while any(left.values()):
+        own = left[rng.choice(sorted(key for key, ops in left.items() if ops))]
+        found.append(own.pop(0))
+    return [replace(op, index=i, time=i) for i, op in enumerate(found)]
+
+
+@pytest.fixture
+def huge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sealed history is too long for a worker, and has many row groups and shares."""
+    for name, value in (("LONG", 10), ("HUGE", 10), ("SMALL", 0)):
+        monkeypatch.setattr(batch_input, name, value)
+    for name, value in (("ROWS", 20), ("PROCESS_ROWS", 50), ("GROUPS", 2)):
+        monkeypatch.setattr(f"checkers.spark.keys.{name}", value)
+    monkeypatch.setattr("results.sealed.ROW_GROUP", 16)
+
+
+def test_a_huge_history_has_the_verdicts_of_a_short_one(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read once, and its ops are sent on by key. Reasons and cores name the ops of the whole."""
+    (tmp_path / "in").mkdir()
+    for seed in range(4):
+        for model in ("cas-register", "unordered-queue", "set"):
+            seal(mixed(some(model, seed, keys=9)), tmp_path / "in" / f"{model}-{seed}.parquet")
+    nemesis = [Op(0, 0, NEMESIS, "info", "start", value=["n1"]), Op(1, 0, NEMESIS, "info", "stop", value=["n1"])]
+    faulty = [*nemesis, *mixed(some("cas-register", 6, keys=3))]
+    seal((replace(op, index=i) for i, op in enumerate(faulty)), tmp_path / "in" / "nemesis.parquet")
+    batch(tmp_path / "in", tmp_path / "usual")
+    request.getfixturevalue("huge")
+    for path in (tmp_path / "in").iterdir():
+        seal(list(read_sealed(path)), path)
+    _, output = batch(tmp_path / "in", tmp_path / "huge")
+    wanted = ("run", "key", "checker", "verdict", "reason", "anomaly", "model", "core")
+    usual, huge = (
+        sorted(tuple(str(row[name]) for name in wanted) for row in table(tmp_path / out)) for out in ("usual", "huge")
+    )
+    assert usual == huge
+    assert output[-2] == f"13 histories: {_counts(tmp_path / 'usual')}"
+    assert {"valid", "invalid"} <= {row[3] for row in huge}
+    assert any(" 0 to check" in line for line in batch(tmp_path / "in", tmp_path / "huge")[1])
+
+
+BREAKS: dict[str, tuple[Callable[[list[Op]], list[Op]], str]] = {
+    "an op is missing": (lambda ops: [*ops[:5], *ops[6:]], "op 4 is followed by op 6"),
+    "the first one is missing": (lambda ops: ops[1:], "op 1 is where op 0 belongs"),
+    "time runs back": (lambda ops: [*ops[:30], replace(ops[30], time=3), *ops[31:]], "op 30 is earlier than"),
+    "an answer without a call": (
+        lambda ops: [replace(op, process=99) if op.index == at_answer(ops) else op for op in ops],
+        "of process 99 does not match",
+    ),
+}
+
+
+def at_answer(ops: Sequence[Op]) -> int:
+    return next(op.index for op in ops if op.type == "ok")
+
+
+@pytest.mark.usefixtures("huge")
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_huge_history_that_is_malformed_is_judged_no_further(what: str, tmp_path: Path) -> None:
+    change, said = BREAKS[what]
+    seal(change(mixed(some("cas-register", 2, keys=9))), tmp_path / "h.parquet")
+    code, output = batch(tmp_path / "h.parquet", tmp_path / "out")
+    assert code == Verdict.HARNESS_FAILURE.exit_code
+    (row,) = table(tmp_path / "out")
+    assert (row["checker"], row["verdict"]) == ("well-formed", "harness-failure")
+    assert said in row["reason"]
+    assert any(said in line for line in output)
+
+
+@pytest.mark.usefixtures("huge")
+def test_a_huge_history_with_a_foreign_op_is_one_row_with_the_reason(tmp_path: Path) -> None:
+    ops = mixed(some("cas-register", 2, keys=9))
+    seal([replace(op, f="jump") if op.f == "write" else op for op in ops], tmp_path / "h.parquet")
+    code, _ = batch(tmp_path / "h.parquet", tmp_path / "out", model="cas-register")
+    (row,) = table(tmp_path / "out")
+    assert (code, row["checker"], row["verdict"]) == (2, "reader", "unknown")
+    assert "jump" in row["reason"]
 
 
 def _counts(output: Path) -> str:

@@ -74,6 +74,12 @@ class Rows:
 
     def odd_runs(self) -> Bools:
         """A mask of runs that break an invariant (`checkers.run.wellformed`), or in which no client acts."""
+        acted = np.zeros(len(self.spans), np.bool_)
+        acted[self.run[self.process >= 0]] = True
+        return self.malformed_runs() | ~acted
+
+    def malformed_runs(self) -> Bools:
+        """A mask of runs that break an invariant (`checkers.run.wellformed`)."""
         odd = np.zeros(len(self.spans), np.bool_)
         odd[self.run[(self.index != self.place) | (self.kind < 0)]] = True
         same = self.run[1:] == self.run[:-1]
@@ -88,9 +94,7 @@ class Rows:
         if len(self.by_process):
             opens = np.concatenate(([True], ~neighbours))
             odd[self.run[self.by_process[opens & (self.kind[self.by_process] != 0)]]] = True
-        acted = np.zeros(len(self.spans), np.bool_)
-        acted[self.run[self.process >= 0]] = True
-        return odd | ~acted
+        return odd
 
     def calls(self, fs: frozenset[str], odd: Bools) -> Calls:
         """The clients' calls of these ops, of all runs that are not odd."""
