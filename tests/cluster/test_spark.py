@@ -19,7 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.batch import long
 from benchmarks.batch.generate import generate
+from checkers.spark import keys
+from checkers.spark.session import start
+from harness.batch import input as batch_input
+from harness.batch.run import BatchPlan, check_on
 from harness.check.examine import examine
 from harness.check.report import CheckOptions
 from results.verdict import Verdict, worst
@@ -149,6 +154,28 @@ def until_receipts(output: Path, job: subprocess.Popen[str], count: int = 1) -> 
         assert job.poll() is None, "the job ended before anything could happen to it"
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_a_huge_history_is_sent_on_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real workers, which share nothing with the driver: each key has its true verdict, and the history one."""
+    monkeypatch.setattr(long, "AT_ONCE", 10)  # keys, and row groups of their own
+    for name, value in (("HUGE", 1_000), ("LONG", 1_000), ("SMALL", 0)):
+        monkeypatch.setattr(batch_input, name, value)
+    for name, value in (("ROWS", 3_000), ("PROCESS_ROWS", 5_000), ("GROUPS", 1)):
+        monkeypatch.setattr(keys, name, value)
+    bad = long.generate_one(tmp_path / "h.parquet", 50, 200, 0.1, seed=3)
+    reply: list[str] = []
+    context = start("local[2]", {}, "huge")
+    try:
+        plan = BatchPlan([str(tmp_path / "h.parquet")], str(tmp_path / "out"), CheckOptions(jit=False), "cas-register")
+        code = check_on(context, plan, reply.append)
+    finally:
+        context.stop()
+    rows = read_verdicts(tmp_path / "out", ["key", "verdict"]).to_pylist()
+    judged = {row["key"]: row["verdict"] for row in rows if row["key"] is not None}
+    assert judged == {f"k{number}": "invalid" if one else "valid" for number, one in enumerate(bad.tolist())}
+    assert (code, bad.any()) == (1, True)
+    assert any("1 history: 1 invalid" in line for line in reply)
 
 
 @pytest.mark.nightly
