@@ -97,7 +97,7 @@ def test_the_report_opens_from_disk(lived: Run) -> None:
     assert "@import" not in text
     assert "url(http" not in text
     assert {"svg", "style", "h1"} <= page.tags
-    files = [link.partition("#")[0] for link in page.links if not link.startswith(("#", "http"))]
+    files = [link.partition("#")[0] for link in page.links if not link.startswith(("#", "http", "data:"))]
     assert files
     for file in files:
         assert (lived.dir.path / file).exists(), f"the report links {file}"
