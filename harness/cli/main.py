@@ -38,6 +38,10 @@ _COMMANDS: Final = {
         "harness.cli.doctor",
         "Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results.",
     ),
+    "compare": (
+        "harness.cli.compare",
+        "Compare two builds of the servers: pairs of runs with one plan and one seed, until a sequential test decides.",
+    ),
     "completion": (
         "harness.cli.completion",
         "Print the script by which bash, zsh or fish completes commands, options and their values.",

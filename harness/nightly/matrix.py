@@ -20,6 +20,13 @@ out, and its reason is reported.
     version = ["5.3.3", "5.4.0"]
 
 With a plan (its path is relative to the matrix), a list that is left out is taken from the plan. So is `time_limit`.
+
+    classes = ["org.apache.rocketmq.store.ha"]
+    shows = [5]
+    core = true
+
+`harness compare` chooses cells by these keys of a table (`harness.compare.choice`): the classes and packages that its
+runs use, the findings that they show, and true for cells that run if no other fits. A night ignores them.
 """
 
 from __future__ import annotations
@@ -59,6 +66,7 @@ class Cell:
     nemesis  as on the command line, with options: `packet-delay by=50ms`, or none; empty: as in the plan.
     options  more of `harness run`.
     plan     file of the plan that the rest overrides; empty: no plan.
+    classes  prefixes of names of classes that it is about; shows: ids of findings; core: see the package.
     """
 
     workload: str
@@ -69,6 +77,9 @@ class Cell:
     nemesis: str
     options: str = ""
     plan: str = ""
+    classes: tuple[str, ...] = ()
+    shows: tuple[int, ...] = ()
+    core: bool = False
 
     @property
     def owner(self) -> registry.PlugIn:
@@ -191,9 +202,12 @@ def _product(entry: Table, folder: Path) -> Iterator[Cell]:
     }
     options = entry.get("options", str, "")
     shell_words(options, f"{entry.where}: {entry.prefix}options")
+    classes, core, shows = entry.strings("classes"), entry.get("core", bool, False), entry.get("shows", list, [])
+    check(all(type(one) is int for one in shows), f"{entry.where}: {entry.prefix}shows", shows, "a list of ids")
     entry.reject_unknown()
     for plan in plans:
-        yield from _of_plan(entry, plan, {**known, **_said(plan, known)} if plan else known, options)
+        for cell in _of_plan(entry, plan, {**known, **_said(plan, known)} if plan else known, options):
+            yield replace(cell, classes=classes, shows=tuple(shows), core=core)
 
 
 def _said(path: str, given: Mapping[str, list[str]]) -> dict[str, list[str]]:

@@ -61,27 +61,29 @@ def _many(names: Sequence[str], one: str, several: str) -> str:
     return f"{len(names)} {one if len(names) == 1 else several} ({', '.join(shown)}{more})"
 
 
-def compare(own: Sequence[Path], published: Path, version: str) -> Build:
-    """Compares folders of own jars (the first wins) with a folder of published ones. Raises SettingsError for a file
-    that is no jar. Takes up to 20 s if thousands of classes differ; results are kept.
+def compare(own: Sequence[Path], published: Path | Sequence[Path], version: str) -> Build:
+    """Compares folders of own jars (the first wins) with a folder of published ones, or with several folders of another
+    build. Raises SettingsError for a file that is no jar. Takes up to 20 s if thousands of classes differ; results are
+    kept.
     """
-    kept = cache_dir() / "builds" / f"{_key([*own, published], version)}.json"
+    before = [published] if isinstance(published, Path) else list(published)
+    kept = cache_dir() / "builds" / f"{_key(own, before, version)}.json"
     with exclusive("builds"):
         try:
             found = read_json(kept)
             names = {key: tuple(found[key]) for key in ("changed", "added", "libraries")}
             return Build(version, names["changed"], names["added"], names["libraries"])
         except (OSError, ValueError, KeyError, TypeError):
-            made = _compare(own, published, version)
+            made = _compare(own, before, version)
             kept.parent.mkdir(exist_ok=True)
             write_text(kept, json.dumps(asdict(made)), "the comparison of own jars")
             return made
 
 
-def _key(folders: Sequence[Path], version: str) -> str:
+def _key(own: Sequence[Path], before: Sequence[Path], version: str) -> str:
     """The key of the cache, by names, sizes and times of change, as in `infra.systems.passed`."""
-    found = hashlib.sha256(f"{_FORMAT} {version}\n".encode())
-    for folder in folders:
+    found = hashlib.sha256(f"{_FORMAT} {version} {len(own)}\n".encode())
+    for folder in (*own, *before):
         for path in sorted(path for path in folder.glob("*.jar") if path.exists()):
             status = path.stat()
             found.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
@@ -116,8 +118,8 @@ class _Entry:
             raise SettingsError(f"{self.jar}: {self.info.filename} cannot be read: {problem}") from None
 
 
-def _compare(own: Sequence[Path], published: Path, version: str) -> Build:
-    before = _classes([published])
+def _compare(own: Sequence[Path], published: Sequence[Path], version: str) -> Build:
+    before = _classes(published)
     changed: set[str] = set()
     added: set[str] = set()
     libraries: set[str] = set()
