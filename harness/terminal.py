@@ -16,6 +16,7 @@ import select
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from textwrap import wrap
 from typing import Final, TextIO
 
 from results.visible import THIN_SPACE, visible
@@ -65,6 +66,17 @@ def columns(stream: TextIO | None) -> int | None:
 def fitted(line: str, width: int | None) -> str:
     """The line without what would reach the last column of the terminal: there a terminal may go to the next line."""
     return line if width is None or width < 2 or len(line) < width else f"{line[: width - 2]}…"
+
+
+def wrapped(line: str, width: int | None, indent: int) -> list[str]:
+    """The line broken at spaces, so that no part of it reaches the last column of the terminal; all but the first part
+    are indented. One line if there is no width, or hardly more of it than the indent.
+    """
+    if width is None or width < indent + 24 or len(line) < width:
+        return [line]
+    head, body = line[:indent], line[indent:]
+    parts = wrap(body, width - 1 - indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
+    return [f"{head}{parts[0]}", *(f"{'':<{indent}}{part}" for part in parts[1:])] if parts else [line]
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

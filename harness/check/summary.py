@@ -20,6 +20,8 @@ from results.store import RunDir
 from results.verdict import CheckResult, Judgement, Verdict
 
 _NAMES = 20
+_REASON = 2 + _NAMES + 10
+"""The column of the reasons."""
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 
 
@@ -70,7 +72,11 @@ def known_lines(judgement: Judgement) -> list[str]:
     """Known findings and new anomalies, a line each; empty if nothing makes the run invalid, or no record was used."""
     if judgement.new is None or not (judgement.known or judgement.new):
         return []
-    lines = [_line("known", f"{finding.id:<3} {finding.describe()}") for finding in judgement.known]
+    lines = [
+        part
+        for finding in judgement.known
+        for part in _wrapped(_line("known", f"{finding.id:<3} {finding.describe()}"), _NAMES + 6)
+    ]
     return [*lines, _line("new", ", ".join(judgement.new) or "nothing")]
 
 
@@ -87,18 +93,22 @@ def _permissions(plan: Plan) -> str:
 
 
 def check_lines(result: CheckResult, new: Sequence[str] | None = None, *, whole: bool = False) -> list[str]:
-    """One line for the checker, and one more for each of its first anomalies. `new`: names of those that no finding
+    """One line for the checker (on a narrow terminal several), and one more for each of its first anomalies. `new`: names of those that no finding
     explains; the report alone describes the others. None: it describes none of them as known. whole: an anomaly's line
     has all that is known about it, since no report has the rest.
     """
-    lines = [_line(result.checker, f"{result.verdict.value:<9} {result.reason}")]
+    lines = _wrapped(_line(result.checker, f"{result.verdict.value:<9} {result.reason}"), _REASON)
     if result.verdict != Verdict.VALID:
         shown = [a for a in result.anomalies if new is None or not a.counts or a.name in new]
         found = [_line("", f"- {a.name}: {a.summary}") for a in shown[:3]]
         lines += found if whole else map(_first_sentence, found)
         if shown and len(result.anomalies) > 3:
             lines.append(_line("", f"- and {len(result.anomalies) - 3} more in the report"))
-    return lines + [_line("", f"excused {excuse}") for excuse in result.excuses]
+    return lines + [part for excuse in result.excuses for part in _wrapped(_line("", f"excused {excuse}"), _REASON)]
+
+
+def _wrapped(line: str, indent: int) -> list[str]:
+    return terminal.wrapped(line, terminal.columns(sys.stdout), indent)
 
 
 def _first_sentence(line: str) -> str:

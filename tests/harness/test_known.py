@@ -30,8 +30,9 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.report import render
+from results.sealed import seal
 from results.store import RunDir, Store
-from results.verdict import Anomaly, CheckResult, Judgement, KnownFinding, Verdict
+from results.verdict import Anomaly, CheckResult, Excuse, Judgement, KnownFinding, Verdict
 from results.verdict_file import read_verdict, write_verdict
 from results.web import create_app
 
@@ -167,6 +168,21 @@ def test_an_anomaly_is_one_line_of_the_terminal(tmp_path: Path, monkeypatch: pyt
         assert columns == 200 or line.endswith("…")
 
 
+def test_a_long_reason_stays_in_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it, in lines that a terminal does not break by itself. A file gets one line."""
+    reason = f"lost {'very many ' * 20}messages"
+    result = CheckResult("log", Verdict.INVALID, reason, excuses=[Excuse("lost", 12, f"it is {'so ' * 40}configured")])
+    whole = check_lines(result)
+    assert [len(whole), whole[0].endswith(reason)] == [2, True]
+    for columns in (80, 100, 200):
+        monkeypatch.setattr(terminal, "columns", lambda _, columns=columns: columns)
+        lines = check_lines(result)
+        assert max(map(len, lines)) < columns
+        assert " ".join(" ".join(lines).split()) == " ".join(" ".join(whole).split())
+        assert all(line.startswith(" " * 32) for line in lines[1:] if "excused" not in line)
+    assert terminal.wrapped("word " * 20, 30, 20) == ["word " * 20], "a terminal that is too narrow"
+
+
 def test_where_nobody_looked_nothing_is_said() -> None:
     """A history from elsewhere has no servers that findings could be about."""
     bare = replace(JUDGED, known=(), new=None)
@@ -250,7 +266,7 @@ def test_a_stored_run_is_compared_again(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda run: run.journal.write_bytes(run.journal.read_bytes()[:-1]), "journal.jsonl was changed"),
+        (lambda run: seal([*run.load().history][:-1], run.history), "history.parquet was changed"),
         (lambda run: run.deployment.unlink(), "deployment.json is missing"),
         (lambda run: (run.nodes / "n1" / "x.log").write_text("x"), "n1/x.log was added"),
         (lambda run: run.plan.write_text(run.plan.read_text() + "\n"), "plan.toml was changed"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report in a browser: its head is short, and every table can be read on a phone."""
+"""The report and the list of runs in a browser: the head is short, and every table can be read on a phone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from sample_run import S, sample_history, sample_run
 
 from results.record import RunRecord
 from results.report import render
+from results.store import Store
 from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+from results.verdict_file import write_verdict
+from results.web import create_app
 
 CHROMIUM = shutil.which("chromium")
 SCREEN = 900
@@ -36,7 +40,7 @@ _MEASURE = """
     const text = c.textContent.trim();
     return text.length > 8 && c.clientWidth && c.clientWidth < 120;
   });
-  const found = {head: page.querySelector("main").getBoundingClientRect().top, scroll: page.documentElement.scrollWidth,
+  const found = {head: (page.querySelector("main") || page.body).getBoundingClientRect().top, scroll: page.documentElement.scrollWidth,
                  width: width, wide: wide.length, narrow: narrow.map(c => c.textContent)};
   const out = document.createElement("pre");
   out.id = "found"; out.textContent = JSON.stringify(found);
@@ -90,4 +94,16 @@ def test_every_table_can_be_read_on_a_phone(run: Any, tmp_path: Path) -> None:
     """The page itself never scrolls sideways; a table is stacked, or scrolls alone."""
     record, judgement = run(tmp_path)
     found = measured(render(record, judgement, tmp_path / "report.html"), tmp_path, 390, unfolded=True)
+    assert (found["scroll"] <= found["width"], found["wide"], found["narrow"]) == (True, 0, [])
+
+
+def test_the_list_of_runs_can_be_read_on_a_phone(tmp_path: Path) -> None:
+    long = "the master of the group acknowledged a message that no replica has, for a long reason, " * 6
+    root = tmp_path / "runs"
+    for minutes in range(3):
+        plan = 'workload = "register"\nseed = 7\n[server]\ntopology = "dledger"\nversion = "0.4.0"\n'
+        run = Store(root).create("register-none", plan, datetime(2026, 11, 21, 12, minutes))
+        write_verdict(Judgement([CheckResult("stats", Verdict.INVALID, long)]), run.verdict)
+    page = create_app(root).test_client().get("/").text
+    found = measured(re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL), tmp_path, 390, unfolded=True)
     assert (found["scroll"] <= found["width"], found["wide"], found["narrow"]) == (True, 0, [])
