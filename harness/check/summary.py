@@ -93,9 +93,12 @@ def _permissions(plan: Plan) -> str:
 
 
 def check_lines(result: CheckResult, new: Sequence[str] | None = None, *, whole: bool = False) -> list[str]:
-    """One line for the checker (on a narrow terminal several), and one more for each of its first anomalies. `new`: names of those that no finding
-    explains; the report alone describes the others. None: it describes none of them as known. whole: an anomaly's line
-    has all that is known about it, since no report has the rest.
+    """One line for the checker, and one more for each of its first anomalies; on a narrow terminal a reason takes
+    several.
+
+    new    names of the anomalies that no finding explains; the report alone describes the others. None: it describes
+           none of them as known.
+    whole  an anomaly's line has all that is known about it, since no report has the rest.
     """
     lines = _wrapped(_line(result.checker, f"{result.verdict.value:<9} {result.reason}"), _REASON)
     if result.verdict != Verdict.VALID:

@@ -40,8 +40,9 @@ _MEASURE = """
     const text = c.textContent.trim();
     return text.length > 8 && c.clientWidth && c.clientWidth < 120;
   });
-  const found = {head: (page.querySelector("main") || page.body).getBoundingClientRect().top, scroll: page.documentElement.scrollWidth,
-                 width: width, wide: wide.length, narrow: narrow.map(c => c.textContent)};
+  const main = page.querySelector("main") || page.body;
+  const found = {head: main.getBoundingClientRect().top, scroll: page.documentElement.scrollWidth, width: width,
+                 wide: wide.length, narrow: narrow.map(c => c.textContent)};
   const out = document.createElement("pre");
   out.id = "found"; out.textContent = JSON.stringify(found);
   document.body.replaceChildren(out);
