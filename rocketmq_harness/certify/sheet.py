@@ -142,7 +142,7 @@ def lines(sheet: Sheet) -> Iterator[str]:
     yield from sheet.notes
     names = [one.name for one in promises()]
     head = ["fault", *names, "worst loss", "longest silence", "known", "new"]
-    table = [head, *(_cells(row, names) for row in sheet.rows)]
+    table = [head, *(_cells(row, names) for row in sheet.rows if not row.left_out)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     yield from (
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite of upgrades has every pair, up and back, and its table says what each run lost."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+from harness.findings.pages import replaced
+from harness.nightly.matrix import read_matrix
+from infra.systems.rocketmq.servers.artifacts import VERSIONS
+from results.history import History
+from results.record import RunRecord
+from rocketmq_harness.certify.sheet import Run
+from rocketmq_harness.upgrades import PAGE, Upgrade, _way, table
+
+ROOT = Path(__file__).parents[2]
+TOPOLOGIES = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
+
+
+def test_the_suite_has_every_pair_up_and_back_on_each_topology() -> None:
+    """An upgrade to the version of the start would be valid, and prove nothing."""
+    cells = read_matrix(ROOT / "examples" / "suites" / "upgrades.toml").cells
+    found = set()
+    for cell in cells:
+        words = dict(word.partition("=")[::2] for word in cell.nemesis.split()[2:])
+        up = cell.nemesis.split()[1].removeprefix("to=")
+        assert words["to"] == cell.version  # the last one of the name
+        found.add((cell.topology, cell.version, up))
+    assert found == {(t, a, b) for t in TOPOLOGIES for a, b in combinations(VERSIONS, 2)}
+
+
+def test_a_run_has_its_versions_from_its_plan() -> None:
+    plan = {"server": {"version": "5.3.3"}, "nemesis": [{"fault": "rolling-upgrade", "to": ["5.5.0", "5.3.3"]}]}
+    assert _way(RunRecord(History(()), plan=plan)) == ["5.3.3", "5.5.0", "5.3.3"]
+
+
+def test_the_table_has_a_row_for_each_run_in_the_order_of_versions() -> None:
+    """A run that could not be judged has its reason, and no number."""
+    rows = [
+        Upgrade("controller", ["5.10.0", "5.11.0"], "unknown", Run("b", why="tried too little: nothing")),
+        Upgrade(
+            "controller", ["5.3.3", "5.5.0"], "invalid", Run("a", lost=3, acknowledged=9_000, silence_s=4.25, known=[5])
+        ),
+    ]
+    lines = table(rows)[2:]
+    assert lines == [
+        "| controller | 5.3.3 -> 5.5.0 | invalid | 3 of 9,000 | 4.2 s | 5 | - |",
+        "| controller | 5.10.0 -> 5.11.0 | unknown | tried too little: nothing | - | - | - |",
+    ]
+    page = (ROOT / "docs" / PAGE).read_text()
+    assert "5.10.0 -> 5.11.0" in replaced(page, "\n".join(lines))
