@@ -272,7 +272,9 @@ def _write(course: Course, ledger: Path, json_file: Path | None, findings: Seque
     page = ledger.with_suffix(".html")
     write_text(page, compare_page(course, found, findings, page), "the page")
     if json_file is not None:
-        facts = {**found.to_json(), "page": str(page), "ledger": str(ledger), "seconds": round(course.seconds, 1)}
+        told = {"line": found.line(course.seconds), "ended": course.ended, "seconds": round(course.seconds, 1)}
+        builds = {"builds": dict(course.comparison.builds), "differ": course.comparison.differ}
+        facts = {**found.to_json(), **told, **builds, "page": str(page), "ledger": str(ledger)}
         write_text(json_file, json.dumps(facts, ensure_ascii=False) + "\n", "the outcome")
     terminal.say("")
     for row in found.rows:

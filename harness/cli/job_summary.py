@@ -2,6 +2,7 @@
 """The job summary and the annotations of GitHub Actions: `python -m harness.cli.job_summary`, called by action.yml.
 
     job_summary run CODE RUN.json          after `harness run --json RUN.json`, which ended with CODE
+    job_summary compare CODE COMPARE.json  after `harness compare --json COMPARE.json`, which ended with CODE
     job_summary nightly CODE STORE BEGAN   after `harness nightly --store STORE`, which began at BEGAN (ISO, local time)
 
 It appends Markdown to the file that `$GITHUB_STEP_SUMMARY` names. On stdout it prints an annotation for each thing that
@@ -13,8 +14,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.nightly.ledger import Entry, read_ledger
 from results.errors import HistoryError
@@ -73,6 +75,43 @@ def _run_annotations(judgement: Judgement) -> Iterator[str]:
             yield _command("warning", f"unknown: {result.checker}", result.reason)
 
 
+def of_comparison(code: int, facts: Path) -> tuple[list[str], list[str]]:
+    """(lines of Markdown, annotations) after a comparison. Its outcome is in the file `facts`, unless it wrote none."""
+    try:
+        told = read_json(facts)
+        return list(_comparison_lines(told)), list(_comparison_annotations(told))
+    except (OSError, ValueError, KeyError, TypeError):
+        why = f"the comparison ended with exit code {code} and has no outcome; the log of this step says why"
+        return [f"**harness-failure**: {_cell(why)}"], [_command("error", "no outcome", why)]
+
+
+def _comparison_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {_cell(told['line'])}"
+    yield ""
+    yield f"{_cell(told['builds']['new'])} against {_cell(told['builds']['old'])}: {_cell(told['differ'])}"
+    yield ""
+    yield "| state | what | new build | old build | cell |"
+    yield "|---|---|---|---|---|"
+    for row in told["rows"]:
+        counts = [f"{row[side]} of {row['pairs']}" for side in ("new", "old")]
+        yield f"| {' | '.join(map(_cell, [row['state'], row['thing'], *counts, row['cell']]))} |"
+    yield ""
+    yield "| cell | figure | new build | old build |"
+    yield "|---|---|---|---|"
+    for one in told["figures"]:
+        yield f"| {' | '.join(map(_cell, [one['cell'], one['figure'], str(one['new'][0]), str(one['old'][0])]))} |"
+
+
+def _comparison_annotations(told: Mapping[str, Any]) -> Iterator[str]:
+    kinds = {"new": "error", "more often": "error", "undecided": "warning", "gone": "notice", "less often": "notice"}
+    for row in told["rows"]:
+        if kind := kinds.get(row["state"]):
+            counts = f"{row['new']} of {row['pairs']} against {row['old']} of {row['pairs']}"
+            yield _command(kind, f"{row['state']}: {row['thing']}", f"{counts}, {row['cell']}")
+    if told["exit_code"] == Verdict.HARNESS_FAILURE.exit_code:
+        yield _command("error", "harness-failure", "; ".join(f"{cell}: {why}" for cell, why in told["short"]))
+
+
 def of_night(code: int, store: Path, began: str) -> tuple[list[str], list[str]]:
     """(lines of Markdown, annotations) after a night."""
     entries = [entry for entry in read_ledger(store) if entry.at >= began]
@@ -125,10 +164,15 @@ def main(argv: Sequence[str]) -> int:
     match list(argv):
         case ["run", code, facts] if code.isdecimal():
             lines, annotations = of_run(int(code), Path(facts))
+        case ["compare", code, facts] if code.isdecimal():
+            lines, annotations = of_comparison(int(code), Path(facts))
         case ["nightly", code, store, began] if code.isdecimal():
             lines, annotations = of_night(int(code), Path(store), began)
         case _:
-            print("job_summary: run CODE RUN.json, or nightly CODE STORE BEGAN, is right", file=sys.stderr)
+            print(
+                "job_summary: run CODE RUN.json, compare CODE COMPARE.json, or nightly CODE STORE BEGAN, is right",
+                file=sys.stderr,
+            )
             return 2
     for line in annotations[:_SHOWN]:
         print(line)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.cli.compare import compare
 from harness.cli.nightly import nightly
 from harness.cli.run import run
 from harness.nightly.ledger import Entry, append
@@ -166,8 +167,66 @@ def test_the_action_sums_up_a_night(tmp_path: Path, runner: Mapping[str, str]) -
     assert "| a / b | invalid | 5 | lost |" in (tmp_path / "summary.md").read_text()
 
 
+OUTCOME = {
+    "line": "WORSE   new: lost   5 pairs in 9 min",
+    "builds": {"new": "lib on 5.5.0", "old": "5.5.0"},
+    "differ": "1 changed class (CommitLog)",
+    "exit_code": 1,
+    "rows": [
+        {"state": "new", "thing": "lost", "new": 4, "old": 0, "pairs": 4, "cell": "log | kill"},
+        {"state": "gone", "thing": "finding 5", "new": 0, "old": 4, "pairs": 4, "cell": "log"},
+        {"state": "as before", "thing": "hole", "new": 1, "old": 1, "pairs": 4, "cell": "log"},
+    ],
+    "figures": [{"cell": "log", "figure": "p99_ms", "new": [4.0, 3, 5], "old": [3.0, 2, 4]}],
+    "short": [],
+}
+
+
+def test_with_own_jars_the_action_compares(tmp_path: Path, runner: Mapping[str, str]) -> None:
+    """An annotation for each thing that differs, and a table in the job summary."""
+    (tmp_path / "lib").mkdir()
+    harness = Path(runner["GITHUB_ACTION_PATH"]) / ".venv" / "bin" / "harness"
+    harness.write_text(
+        harness.read_text().replace(json.dumps({"folder": str(tmp_path / "stored")}), json.dumps(OUTCOME))
+    )
+    words, done = acted(tmp_path, runner, COMMAND="", JARS="lib", ARGS="--minutes 20")
+    assert words[:4] == ["compare", "--store", f"{runner['HOME']}/harness-store", "--json"]
+    assert words[5:] == ["--minutes", "20", "--server-jars", str(tmp_path / "lib")]
+    assert [line for line in done.stdout.splitlines() if line.startswith("::")] == [
+        "::error title=new%3A lost::4 of 4 against 0 of 4, log | kill",
+        "::notice title=gone%3A finding 5::0 of 4 against 4 of 4, log",
+    ]
+    text = (tmp_path / "summary.md").read_text()
+    assert "| new | lost | 4 of 4 | 0 of 4 | log &#124; kill |" in text
+    assert "| log | p99&#95;ms | 4.0 | 3.0 |" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, ["run", "--fail-on"]),
+        ({"PLAN": "my plan.toml", "JARS": "lib"}, ["run", "--plan", "my plan.toml"]),
+        ({"MATRIX": "m.toml"}, ["nightly", "m.toml", "--once"]),
+        ({"SUITE": "s.toml", "JARS": "lib"}, ["compare", "--suite", "s.toml"]),
+        ({"COMMAND": "run", "JARS": "lib"}, ["run", "--server-jars"]),
+    ],
+)
+def test_inputs_choose_the_command(
+    given: Mapping[str, str], words: list[str], tmp_path: Path, runner: Mapping[str, str]
+) -> None:
+    (tmp_path / "lib").mkdir()
+    found, _ = acted(tmp_path, runner, **{"COMMAND": "", **given})
+    assert [word for word in found if word in words] == words
+
+
+def test_an_input_of_another_command_is_refused(tmp_path: Path, runner: Mapping[str, str]) -> None:
+    words, done = acted(tmp_path, runner, COMMAND="run", MATRIX="m.toml")
+    assert (words, done.returncode) == ([], 64)
+    assert "::error title=matrix::it is for the command nightly, not run" in done.stdout
+
+
 def test_the_options_in_workflows_exist() -> None:
-    known = {option for command in (run, nightly) for param in command.params for option in param.opts}
+    known = {option for command in (run, nightly, compare) for param in command.params for option in param.opts}
     for path in [*WORKFLOWS, ACTION, ROOT / "docs" / "ci.md"]:
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text()):
             assert option in known | {"--depth"}, f"{path.name}: {option}"
