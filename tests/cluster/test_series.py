@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Series of real runs: a night of two cells on one kept cluster, and a known finding that is reproduced."""
+"""Series of real runs: a night on a kept cluster, a known finding that is reproduced, and two builds that are compared."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from harness.cli.main import cli, guarded
+from harness.compare.pairs import read_course
 from harness.findings import record, reproduce
 from harness.findings.rates import Fixed
 from harness.nightly import night
 from harness.nightly.ledger import read_ledger
 from harness.nightly.matrix import read_matrix
 from infra.machines import kept
+from infra.systems.rocketmq.servers import artifacts
 
 pytestmark = pytest.mark.cluster
 
@@ -54,3 +58,36 @@ def test_a_known_finding_shows_again(tmp_path: Path) -> None:
     series = reproduce.reproduce(subject, Fixed(1), ["--cluster", "local", "--time-limit", "15"], tmp_path, said.append)
     assert (series.shown, series.runs, series.not_tried) == (1, 1, 0), said
     assert series.version == "5.5.0"
+
+
+SUITE = """
+time_limit = "4s"
+[[cells]]
+workload = ["log"]
+topology = ["master-slave"]
+version = ["5.5.0"]
+client = ["remoting"]
+nemesis = ["none"]
+options = "--cluster local --nodes 1"
+"""
+
+
+def test_equal_builds_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One pair of real runs: own jars that differ in nothing are not worse, and both runs are really theirs."""
+    (tmp_path / "lib").mkdir()
+    shutil.copy(artifacts.fetch("5.5.0") / "rocketmq-store-5.5.0.jar", tmp_path / "lib")
+    (tmp_path / "suite.toml").write_text(SUITE)
+    words = ["--server-jars", str(tmp_path / "lib"), "--suite", str(tmp_path / "suite.toml")]
+    argv = ["compare", *words, "--store", str(tmp_path / "store"), "--minutes", "0.01"]
+    code = guarded(lambda: cli.main(argv, standalone_mode=False))
+    said = capsys.readouterr().out
+    (ledger,) = (tmp_path / "store").glob("*.jsonl")
+    (pair,) = read_course(ledger).pairs
+    assert (pair.new.verdict, pair.old.verdict) == ("valid", "valid"), said
+    assert code == 0, said
+    built = [
+        json.loads((Path(one.folder) / "environment.json").read_text()).get("build") for one in (pair.new, pair.old)
+    ]
+    assert built == ["5.5.0 + own jars without a changed class", None]
+    assert pair.new.figures is not None
+    assert "acknowledged a second" in ledger.with_suffix(".html").read_text()
