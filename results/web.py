@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a store in a browser: a list to search and sort, folders, files, reports. It reads and never writes.
+"""The runs of stores in a browser: a list to search and sort, two runs side by side, folders, files, reports. It reads
+and never writes.
 
-Log lines of nodes and keys of foreign histories are not trusted. Only a run's own `report.html` is served as HTML,
-sandboxed and without scripts. All other files are plain text or a download. Paths, including links, are confined to the
-store. A page of another site cannot reach the view under its own host name (DNS rebinding): the requested host must be
-that of this machine.
+Log lines of nodes and keys of foreign histories are not trusted. Only a run's own `report.html`, and the pages of
+nights and comparisons at the top of a store, are HTML, sandboxed and without scripts. All other files are plain text or
+a download. Paths, including links, are confined to the stores. A page of another site cannot reach the view under its
+own host name (DNS rebinding): the requested host must be that of this machine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -31,7 +33,8 @@ from results.report.layout import render_template
 from results.report.trends import trends_page
 from results.report.words import text
 from results.retention import size_of
-from results.store import RunSummary, Store
+from results.side_by_side import side_by_side
+from results.store import RunDir, RunSummary, Store
 from results.trends import read_trends
 from results.verdict_table import VERDICTS
 
@@ -54,7 +57,25 @@ _FILES: Final = "/files/"
 _STRICT: Final = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
 _MENDS: Final = 40
 """The largest number of mends in a row."""
+_PAGES: Final = 12
+"""The largest number of pages of nights and comparisons that the list names."""
 _SORTS: Final = ("time", "name", "verdict")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a run from its plan; empty texts if the plan has none.
+
+    version, build  of the servers: `5.5.0`, and the folder of the user's own jars. mends: their ids.
+    """
+
+    workload: str = ""
+    nemesis: str = ""
+    topology: str = ""
+    version: str = ""
+    build: str = ""
+    mends: str = ""
+    seed: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,32 +90,27 @@ class Row:
     reason: str
     folder: str
     known: str = ""
+    facts: Facts = field(default_factory=Facts)
 
     def has(self, words: Sequence[str]) -> bool:
-        """True if all words (in small letters) occur in the run's texts in the list."""
-        text = f"{self.time} {self.label} {self.verdict} {self.known} {self.reason}".casefold()
-        return all(word in text for word in words)
+        """True if all words (in small letters) occur in the run's texts in the list, its store included."""
+        texts = (self.time, self.label, self.verdict, self.known, self.reason, self.folder, *astuple(self.facts))
+        found = " ".join(texts).casefold()
+        return all(word in found for word in words)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A row with the data that only the rows of one page need: from the plan, and the report if it exists.
-
-    version, build  of the servers: `5.5.0`, and the folder of the user's own jars. mends: their ids. size: of all
-                    files. The texts are empty if the plan has no such fact.
+    """A row with the data that only the rows of one page need. store: its name, unless it is the main one. size: of all
+    files.
     """
 
     row: Row
-    workload: str
-    nemesis: str
+    facts: Facts
+    store: str
     folder: str
     report: str | None
-    topology: str = ""
-    version: str = ""
-    build: str = ""
-    mends: str = ""
-    seed: str = ""
-    size: str = ""
+    size: str
 
 
 @dataclass(frozen=True)
@@ -144,13 +160,59 @@ def _making(code: int, *, seconds: int | None = None, why: str = "") -> Response
     return response
 
 
-def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS, make_table: Callable[[], None] | None = None) -> Flask:
-    """The web view of a store.
+@dataclass(frozen=True)
+class Stores:
+    """The stores of a view: a main one, and others by name. All roots are resolved.
+
+    A path in the view is relative to the main store, or begins with `@NAME/`. No run's folder begins with `@`.
+    """
+
+    main: Path
+    others: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def roots(self) -> list[Path]:
+        return [self.main, *self.others.values()]
+
+    def find(self, relative: str) -> Path | None:
+        """The file or folder at a path of the view; see `confined`."""
+        first, _, rest = relative.lstrip("/").partition("/")
+        other = self.others.get(first[1:]) if first.startswith("@") else None
+        return confined(self.main, relative) if other is None else confined(other, rest)
+
+    def path_of(self, path: Path) -> str:
+        """The path of the view for a file or folder in one of the stores."""
+        for name, root in self.others.items():
+            if path.is_relative_to(root):
+                return Path(f"@{name}", path.relative_to(root)).as_posix()
+        return path.relative_to(self.main).as_posix()
+
+    def pages(self) -> list[tuple[str, str]]:
+        """(name, address) of the pages of nights and comparisons, the newest first."""
+        found = [page for root in self.roots for page in root.glob("*.html") if _is_page(self, page.resolve())]
+        found.sort(key=lambda page: page.stat().st_mtime, reverse=True)
+        return [(text(self.path_of(page).removeprefix("@"), 80), _href(self.path_of(page))) for page in found[:_PAGES]]
+
+
+def _is_page(stores: Stores, path: Path) -> bool:
+    """True for a page of a night or a comparison: an HTML file at the top of a store."""
+    return path.suffix == ".html" and path.parent in stores.roots and path.is_file()
+
+
+def create_app(
+    store_root: Path,
+    hosts: frozenset[str] = _HOSTS,
+    make_table: Callable[[], None] | None = None,
+    others: Mapping[str, Path] | None = None,
+) -> Flask:
+    """The web view of stores.
 
     hosts       the names of this machine that a request may use.
     make_table  makes the verdict table beside the store (`results/verdicts`); None: it cannot be made.
+    others      further stores, by the names that they have in the view.
     """
     root = store_root.resolve()
+    stores = Stores(root, {name: path.resolve() for name, path in (others or {}).items()})
     making = _Making(make_table)
     app = Flask(__name__, static_folder=None)
 
@@ -171,7 +233,11 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS, make_table: Cal
 
     @app.get("/")
     def index() -> Response:
-        return _html("index.html.j2", **_index(root, request.args))
+        return _html("index.html.j2", **_index(stores, request.args))
+
+    @app.get("/two")
+    def two() -> Response:
+        return _two(stores, request.args.getlist("run"))
 
     @app.get("/trends")
     def trends() -> Response:
@@ -180,10 +246,10 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS, make_table: Cal
     @app.get(_FILES, defaults={"relative": ""})
     @app.get(_FILES + "<path:relative>")
     def files(relative: str) -> Response:
-        found = confined(root, relative)
+        found = stores.find(relative)
         if found is None:
             abort(404)
-        return _folder(root, found) if found.is_dir() else _file(found)
+        return _folder(stores, found) if found.is_dir() else _file(stores, found)
 
     @app.errorhandler(HTTPException)
     def refused(problem: HTTPException) -> Response:
@@ -201,13 +267,17 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS, make_table: Cal
 
 
 def serve(
-    store_root: Path, host: str = "127.0.0.1", port: int = 8080, make_table: Callable[[], None] | None = None
+    store_root: Path,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    make_table: Callable[[], None] | None = None,
+    others: Mapping[str, Path] | None = None,
 ) -> None:
     """Serves until interrupted; the address is printed. Raises OSError if the port is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         named = f"[{host}]" if ":" in host else host
-        app = create_app(store_root, _HOSTS | {named}, make_table)
+        app = create_app(store_root, _HOSTS | {named}, make_table, others)
         server = Server(host, port, app, handler=_Handler, fd=listening.fileno())
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         print(f"http://{named}:{listening.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
@@ -271,14 +341,25 @@ def confined(root: Path, relative: str) -> Path | None:
     return found if found.is_relative_to(root) else None
 
 
-def _rows(root: Path) -> list[Row]:
-    return [_row(root, run) for run in Store(root).runs()]
+def _rows(stores: Stores) -> list[Row]:
+    """The runs of all stores, the newest first."""
+    found = [_row(stores, run) for root in stores.roots for run in Store(root).runs()]
+    return sorted(found, key=lambda row: row.time, reverse=True) if stores.others else found
 
 
-def _row(root: Path, run: RunSummary) -> Row:
+def _row(stores: Stores, run: RunSummary) -> Row:
     verdict = run.verdict.value if run.verdict else "unreadable" if run.broken else "unfinished"
-    folder = run.path.relative_to(root).as_posix()
-    return Row(f"{run.time:%Y-%m-%d %H:%M:%S}", text(run.name, 120), verdict, text(run.reason), folder, _known(run))
+    plan = confined(run.path, "plan.toml")
+    facts = _facts(plan, run.name) if plan is not None and plan.is_file() else Facts(text(run.name, 120))
+    return Row(
+        f"{run.time:%Y-%m-%d %H:%M:%S}",
+        text(run.name, 120),
+        verdict,
+        text(run.reason),
+        stores.path_of(run.path),
+        _known(run),
+        facts,
+    )
 
 
 def _known(run: RunSummary) -> str:
@@ -288,12 +369,12 @@ def _known(run: RunSummary) -> str:
     return text("; ".join([*known, *new]), 200)
 
 
-def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:
+def _index(stores: Stores, requested: Mapping[str, str]) -> dict[str, Any]:
     """The content of the list: the runs with all the words of `q`, sorted by `sort`, page `page` of them."""
     query = requested.get("q", "")[:200]
     sort = requested.get("sort", "time") if requested.get("sort") in _SORTS else "time"
     up = requested.get("order", "asc" if sort != "time" else "desc") == "asc"
-    rows = _rows(root)
+    rows = _rows(stores)
     found = [row for row in rows if row.has(query.casefold().split())]
     if sort == "time":
         found = found[::-1] if up else found
@@ -309,8 +390,9 @@ def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:
         return "/?" + urlencode({k: v for k, v in {**now, **changes}.items() if v != ""}, errors="replace")
 
     return {
-        "runs": [_shown(root, row) for row in found[(page - 1) * PAGE : page * PAGE]],
+        "runs": [_shown(stores, row) for row in found[(page - 1) * PAGE : page * PAGE]],
         "total": len(rows),
+        "night_pages": stores.pages(),
         "found": len(found),
         "query": query,
         "sort": sort,
@@ -323,30 +405,55 @@ def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _shown(root: Path, row: Row) -> Shown:
-    folder = root / row.folder
-    report = confined(root, f"{row.folder}/report.html")
+def _shown(stores: Stores, row: Row) -> Shown:
+    folder = stores.find(row.folder)
+    report = stores.find(f"{row.folder}/report.html")
     shown = _href(f"{row.folder}/report.html") if report is not None and report.is_file() else None
-    size = in_bytes(size_of(folder))
-    found = Shown(row, row.label, "", _href(row.folder + "/"), shown, size=size)
-    plan = confined(root, f"{row.folder}/plan.toml")
+    store = row.folder.partition("/")[0][1:] if row.folder.startswith("@") else ""
+    size = in_bytes(size_of(folder)) if folder is not None else ""
+    return Shown(row, row.facts, store, _href(row.folder + "/"), shown, size)
+
+
+def _facts(plan: Path, name: str) -> Facts:
+    """The facts of a plan. If it is unreadable, the folder's name replaces the workload."""
     try:
-        if plan is None or not plan.is_file():
-            return found
-        tables = read_toml(plan, follow=False)
-        server = tables.get("server", {})
-        return replace(
-            found,
-            workload=text(tables["workload"], 60),
-            nemesis=", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none",
-            topology=" ".join(text(server[name], 60) for name in ("topology", "profile") if server.get(name)),
-            version=text(server.get("version", ""), 30),
-            build=text(server.get("jars", ""), 60),
-            mends=", ".join(text(mend, 10) for mend in server.get("mends", ())[:_MENDS]),
-            seed=text(str(tables.get("seed", "")), 20),
-        )
+        state = plan.stat()
+        return _facts_of(plan, state.st_mtime_ns, state.st_size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return found  # The plan is unreadable: the folder's name replaces it.
+        return Facts(text(name, 120))
+
+
+@lru_cache(maxsize=20_000)
+def _facts_of(plan: Path, changed_ns: int, size: int) -> Facts:
+    """Facts of a plan, read once for each state of the file."""
+    tables = read_toml(plan, follow=False)
+    server = tables.get("server", {})
+    return Facts(
+        workload=text(tables["workload"], 60),
+        nemesis=", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none",
+        topology=" ".join(text(server[name], 60) for name in ("topology", "profile") if server.get(name)),
+        version=text(server.get("version", ""), 30),
+        build=text(server.get("jars", ""), 60),
+        mends=", ".join(text(mend, 10) for mend in server.get("mends", ())[:_MENDS]),
+        seed=text(str(tables.get("seed", "")), 20),
+    )
+
+
+def _two(stores: Stores, named: Sequence[str]) -> Response:
+    """Two runs side by side; a line if the request does not name two."""
+    folders = [found for name in named[:3] if (found := stores.find(name)) is not None and found.is_dir()]
+    if len(named) != 2 or len(folders) != 2:
+        return Response("Choose two runs of the list.\n", 400, mimetype="text/plain")
+    try:
+        sections = side_by_side(*(RunDir(folder) for folder in folders))
+    except HistoryError as problem:
+        return Response(f"{text(str(problem), 300)}\n", 404, mimetype="text/plain")
+    heads = []
+    for folder in folders:
+        path = stores.path_of(folder)
+        report = stores.find(f"{path}/report.html")
+        heads.append((text(path, 160), _href(f"{path}/report.html" if report is not None else f"{path}/")))
+    return _html("two.html.j2", heads=heads, sections=sections)
 
 
 def table_of(store_root: Path) -> Path:
@@ -365,14 +472,14 @@ def _trends(root: Path, making: _Making) -> Response:
     return _page(trends_page(found))
 
 
-def _folder(root: Path, folder: Path) -> Response:
+def _folder(stores: Stores, folder: Path) -> Response:
+    here = Path(stores.path_of(folder))
     if not request.path.endswith("/"):
-        return Response("", 301, {"Location": _href(folder.relative_to(root).as_posix() + "/")})
-    here = folder.relative_to(root)
+        return Response("", 301, {"Location": _href(here.as_posix() + "/")})
     crumbs = [("runs", "/"), ("store", _FILES)]
     crumbs += [(text(p.name, 80), _href(p.as_posix() + "/")) for p in [*reversed(here.parents), here] if p.name]
     names = sorted(os.listdir(folder))
-    entries = [_entry(root, folder / name) for name in names[:ENTRIES]]
+    entries = [_entry(stores, folder / name) for name in names[:ENTRIES]]
     entries.sort(key=lambda e: not e.name.endswith("/"))
     return _html(
         "folder.html.j2",
@@ -383,19 +490,18 @@ def _folder(root: Path, folder: Path) -> Response:
     )
 
 
-def _entry(root: Path, path: Path) -> Entry:
-    name = path.name
-    found = confined(root, path.relative_to(root).as_posix())
+def _entry(stores: Stores, path: Path) -> Entry:
+    name, href = path.name, stores.path_of(path)
+    found = stores.find(href)
     if found is None or not (found.is_dir() or found.is_file()):
         return Entry(text(name, 200), None, "not served")
-    href = path.relative_to(root).as_posix()
     if found.is_dir():
         return Entry(text(name, 200) + "/", _href(href + "/"), "")
     return Entry(text(name, 200), _href(href), in_bytes(found.stat().st_size))
 
 
-def _file(path: Path) -> Response:
-    """A plain file: the report as sandboxed HTML, small text as text, all else as a download."""
+def _file(stores: Stores, path: Path) -> Response:
+    """A plain file: reports and pages as sandboxed HTML, small text as text, all else as a download."""
     try:
         # The path has no links any more; `follow=False` rejects one that replaced the file since.
         file = opened(path, follow=False)
@@ -407,7 +513,7 @@ def _file(path: Path) -> Response:
     # (With `direct_passthrough` this would not be called.)
     response.call_on_close(file.close)
     response.content_length = size
-    if path.name == "report.html":
+    if path.name == "report.html" or _is_page(stores, path):
         response.headers["Content-Type"] = "text/html; charset=utf-8"
         response.headers["Content-Security-Policy"] = _STRICT + "style-src 'unsafe-inline'; sandbox"
     elif size <= INLINE_LIMIT and _is_text(head):

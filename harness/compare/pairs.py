@@ -33,7 +33,7 @@ from results.history import History
 from results.op import OK
 from results.reading import opened
 from results.record import RunRecord
-from results.verdict import Verdict
+from results.verdict import Judgement, Verdict
 
 NEW: Final = "new"
 OLD: Final = "old"
@@ -54,7 +54,7 @@ class Figures:
 
     rate       acknowledged operations a second.
     p50_ms, p99_ms  latency of acknowledged operations.
-    silence_s  the longest time without an acknowledgement.
+    silence_s  the longest time without an acknowledgement, as the judge `availability` reports it.
     """
 
     rate: float
@@ -254,7 +254,14 @@ def judge(run: ChildRun, findings: Sequence[Finding]) -> Sample:
     known = explain(_as_published(record), judgement, findings)
     names = sorted({anomaly.name for anomaly in judgement.anomalies if anomaly.counts})
     ids = sorted(finding.id for finding in known.known)
-    return replace(found, names=names, findings=ids, figures=figures(record.history))
+    return replace(found, names=names, findings=ids, figures=_as_judged(figures(record.history), judgement))
+
+
+def _as_judged(found: Figures | None, judgement: Judgement) -> Figures | None:
+    """The figures with the longest silence of the judge `availability`, which knows the operations that matter."""
+    told = [result.stats.get("longest_silence_s") for result in judgement.results if result.checker == "availability"]
+    known = [float(value) for value in told if isinstance(value, int | float)]
+    return replace(found, silence_s=max(known)) if found is not None and known else found
 
 
 def _as_published(record: RunRecord) -> RunRecord:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Series of real runs: a night on a kept cluster, a known finding that is reproduced, and two builds that are compared."""
+"""Series of real runs: a night on a kept cluster, a finding that is reproduced, and two builds that are compared."""
 
 from __future__ import annotations
 

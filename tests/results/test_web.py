@@ -77,7 +77,8 @@ def test_list_of_no_runs_says_how_to_make_one(root: Path) -> None:
 
 def test_search_takes_all_words_in_any_column(root: Path) -> None:
     add_run(root, "register-hammer-time", 0, Verdict.INVALID, "Never recovered")
-    add_run(root, "register-none", 5, Verdict.INVALID, "stale read")
+    quiet = add_run(root, "register-none", 5, Verdict.INVALID, "stale read")
+    quiet.plan.write_text('workload = "register"\nseed = 77\n[server]\nversion = "5.4.0"\nmends = ["16"]\n')
     add_run(root, "queue-hammer-time", 9, Verdict.VALID)
     client = browse(root)
 
@@ -88,6 +89,7 @@ def test_search_takes_all_words_in_any_column(root: Path) -> None:
     assert times("INVALID hammer") == ["00"]
     assert times("recovered") == ["00"]
     assert times("12:05") == ["05"]
+    assert times("5.4.0") == times("77") == ["05"]
     assert times("nothing-of-it") == []
     assert 'value="&lt;script&gt;"' in client.get("/?q=<script>").text
 
@@ -254,6 +256,68 @@ def test_a_plan_that_is_none_of_ours_leaves_the_folders_name(root: Path) -> None
         run.plan.write_text(plan)
         assert browse(root).get("/").status_code == 200
     assert "register-none" in rows(browse(root).get("/").text)[0]
+
+
+# Other stores, and two runs side by side
+
+
+def test_the_runs_of_nights_and_comparisons_are_in_the_list(root: Path) -> None:
+    """With their pages, which may run nothing."""
+    night = root.parent / "nightly"
+    add_run(root, "register-none", 0, Verdict.VALID)
+    add_run(night, "queue-bridge", 5, Verdict.INVALID)
+    (night / "nightly.html").write_text("<h1>Night</h1>")
+    client = create_app(root, others={"nightly": night}).test_client()
+    html = client.get("/").text
+    assert [("nightly" in row, row[11:16]) for row in rows(html)] == [(True, "12:05"), (False, "12:00")]
+    assert len(rows(client.get("/?q=nightly").text)) == 1
+    for link in re.findall(r'href="(/files/@nightly[^"]*)"', html):
+        assert client.get(link).status_code == 200, link
+    page = client.get("/files/@nightly/nightly.html")
+    assert page.content_type.startswith("text/html")
+    assert "sandbox" in page.headers["Content-Security-Policy"]
+    assert client.get("/files/@nightly/queue-bridge/2026-11-21T12-05-00").status_code == 301
+
+
+@pytest.mark.parametrize("path", ["@nightly/../secret", "@nightly/out", "@other/x", "@nightly//../secret", "@/secret"])
+def test_nothing_outside_of_another_store_is_served(root: Path, path: str) -> None:
+    night = root.parent / "nightly"
+    night.mkdir()
+    (root.parent / "secret").write_text("secret")
+    (night / "out").symlink_to(root.parent / "secret")
+    client = create_app(root, others={"nightly": night}).test_client()
+    assert client.get(f"/files/{path}").status_code in (308, 404)
+
+
+def test_two_runs_side_by_side(root: Path) -> None:
+    one = add_run(root, "register-none", 0, Verdict.VALID, "fine")
+    other = add_run(root, "register-none", 5, Verdict.INVALID, "k3 <b>went</b> back")
+    other.plan.write_text(PLAN + '[server]\nversion = "5.4.0"\n')
+    client = browse(root)
+    named = [run.path.relative_to(root).as_posix() for run in (one, other)]
+    assert all(f'name="run" value="{name}"' in client.get("/").text for name in named)
+    html = client.get("/two", query_string=[("run", name) for name in named]).text
+    assert (
+        '<tr class="differs"><th scope="row">server.version</th><td class="any small"></td><td class="any small">5.4.0'
+        in html
+    )
+    assert '<tr><th scope="row">workload</th>' in html
+    assert "k3 &lt;b&gt;went&lt;/b&gt; back" in html
+    for link in re.findall(r'href="(/files/[^"]*)"', html):
+        assert client.get(link).status_code == 200, link
+
+
+@pytest.mark.parametrize("query", ["", "run=register-none", "run=a&run=b", "run=../x&run=../x", "run=x&run=x&run=x"])
+def test_two_runs_must_be_named(root: Path, query: str) -> None:
+    add_run(root, "register-none", 0, Verdict.VALID)
+    answer = browse(root).get(f"/two?{query}")
+    assert (answer.status_code, answer.content_type.partition(";")[0]) == (400, "text/plain")
+
+
+def test_a_run_without_a_verdict_has_no_other_side(root: Path) -> None:
+    runs = [add_run(root, "register-none", minutes, None) for minutes in (0, 5)]
+    named = [("run", run.path.relative_to(root).as_posix()) for run in runs]
+    assert browse(root).get("/two", query_string=named).status_code == 404
 
 
 # Serving
