@@ -67,7 +67,7 @@ class HeadLine:
 def entries(found: Sequence[tuple[str, Anomaly]], call_of: Mapping[int, Call]) -> list[Entry]:
     """The entries in the order of their first anomalies. call_of: index of an op -> its call."""
     also = _meanings()["told_also"]
-    heads = [(pair, _marks(pair[1], call_of)) for pair in found if pair[1].name in also]
+    heads = [(pair, _Marks.of(pair[1], call_of)) for pair in found if pair[1].name in also]
     groups = {id(pair[1]): Entry([pair]) for pair, _ in heads}
     order: list[Entry] = []
     for pair in found:
@@ -100,7 +100,10 @@ def gist(summary: str) -> str:
     >>> gist("2 messages lost: n2 acknowledged them at 00:16 (queue a at 3, b at 4). Message 7 is on no replica.")
     '2 messages lost: n2 acknowledged them at 00:16.'
     """
-    bare = _ASIDE.sub("", _SENTENCE_END.split(summary, maxsplit=1)[0]).strip()
+    bare = summary
+    while _ASIDE.search(bare):
+        bare = _ASIDE.sub("", bare)
+    bare = _SENTENCE_END.split(bare, maxsplit=1)[0].strip()
     clause, _, rest = bare.partition(": ")
     return text(bare if len(bare) <= GIST or not rest else f"{clause}.", 2 * GIST)
 
@@ -141,7 +144,7 @@ def meaning(name: str) -> str:
 
 def _same(
     anomaly: Anomaly,
-    heads: Sequence[tuple[tuple[str, Anomaly], frozenset[object]]],
+    heads: Sequence[tuple[tuple[str, Anomaly], _Marks]],
     groups: Mapping[int, Entry],
     call_of: Mapping[int, Call],
 ) -> Iterator[Entry]:
@@ -149,30 +152,70 @@ def _same(
     also = _meanings()["told_also"]
     if not any(anomaly.name in names for names in also.values()):
         return
-    mine = _marks(anomaly, call_of)
+    mine = _Marks.of(anomaly, call_of)
     for (_, head), marks in heads:
         same_kind = (head.legal is None, head.doubt is None) == (anomaly.legal is None, anomaly.doubt is None)
-        if anomaly.name in also[head.name] and same_kind and marks & mine:
+        if anomaly.name in also[head.name] and same_kind and marks.meet(mine):
             yield groups[id(head)]
 
 
-def _marks(anomaly: Anomaly, call_of: Mapping[int, Call]) -> frozenset[object]:
-    """The marks of an event: the operations that prove it, and the messages (key, id) that they sent or received."""
-    return frozenset(mark for index in anomaly.ops for mark in _of_call(call_of.get(index)))
+@dataclass(frozen=True)
+class _Marks:
+    """The marks of an event.
+
+    ops      the operations that prove it. messages: (key, id) of the messages that these sent or received.
+    acked    (key, offset) of the acknowledgements among them. offsets: key -> stretches of offsets of the event.
+    """
+
+    ops: frozenset[int]
+    messages: frozenset[tuple[str | None, str]]
+    acked: frozenset[tuple[str | None, int]]
+    offsets: Mapping[str, Sequence[tuple[int, int]]]
+
+    @staticmethod
+    def of(anomaly: Anomaly, call_of: Mapping[int, Call]) -> _Marks:
+        calls = [call for index in anomaly.ops if (call := call_of.get(index)) is not None]
+        pairs = [(call, pair) for call in calls for pair in _pairs(call)]
+        return _Marks(
+            frozenset(call.invoke.index for call in calls),
+            frozenset((call.invoke.key, str(id_)) for call, (_, id_) in pairs),
+            frozenset((call.invoke.key, at) for call, (at, id_) in pairs if id_ == call.invoke.value),
+            _stretches(anomaly.details.get("offsets")),
+        )
+
+    def meet(self, other: _Marks) -> bool:
+        """True if both have an operation or a message in common, or if the other one acknowledges an offset of this."""
+        named = ((self.offsets.get(key or "", ()), at) for key, at in other.acked)
+        return bool(
+            self.ops & other.ops
+            or self.messages & other.messages
+            or any(low <= at <= high for stretches, at in named for low, high in stretches)
+        )
 
 
-def _of_call(call: Call | None) -> Iterator[object]:
-    if call is None:
-        return
-    yield call.invoke.index
+def _pairs(call: Call) -> Iterator[tuple[int, Any]]:
+    """The offsets and ids in an answer: a send returns `[offset, id]`, a read a list of such pairs."""
     value: Any = None if call.completion is None else call.completion.value
     if not isinstance(value, list | tuple):
         return
-    # A send returns `[offset, id]`, a read a list of such pairs.
-    pairs = [value] if len(value) == 2 and value[1] == call.invoke.value else value
-    for pair in pairs:
-        if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[1], int | str):
-            yield call.invoke.key, str(pair[1])
+    for pair in [value] if len(value) == 2 and value[1] == call.invoke.value else value:
+        if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], int):
+            yield pair[0], pair[1]
+
+
+def _stretches(value: object) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """`{queue: [[first, last], ...]}` of an anomaly's details, as far as it has this form."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {
+        str(key): [(s[0], s[1]) for s in found if isinstance(s, list | tuple) and len(s) == 2 and _ints(s)]
+        for key, found in value.items()
+        if isinstance(found, list | tuple)
+    }
+
+
+def _ints(values: Sequence[object]) -> bool:
+    return all(isinstance(value, int) for value in values)
 
 
 @cache

@@ -21,6 +21,7 @@ from results.history import Call, History
 from results.op import NEMESIS, Op
 from results.record import Observation, RunRecord
 from results.report import bands, plots, render, svg, timeline, words, write_report
+from results.report.entries import gist
 from results.report.story import LISTED, TOLD
 from results.report.tables import leader_changes
 from results.strikes import Effect, EffectKind
@@ -259,6 +260,21 @@ def test_one_event_is_one_entry_and_no_case_is_left_out() -> None:
     assert "The same event: 3 dirty-read, 1 nonlinearizable." in seen.said
     assert "the same event, as other proofs show it: 3 dirty-read, 1 nonlinearizable" in seen.said
     assert "1 dirty-read A read returned a message that was not committed" in seen.said
+
+
+def test_a_contradiction_at_a_lost_offset_is_the_same_loss() -> None:
+    """A large loss names its first messages as proof, and all of its offsets."""
+    history, lost, (_, nonlinearizable, *_) = lost_and_read()
+    large = replace(lost, ops=(), details={"count": 900, "offsets": {"q": [[1, 2], [3, 900]], "other": "x"}})
+    for offsets, articles in (({"q": [[3, 900]]}, 1), ({"q": [[4, 900]]}, 2), ({"p": [[3, 900]]}, 2), (7, 2)):
+        seen = outline(history, judged(replace(large, details={"offsets": offsets}), nonlinearizable))
+        assert sum(1 for tag, _ in seen.tags if tag == "article") == articles, offsets
+    assert "900 lost" in outline(history, judged(large)).said
+
+
+def test_the_gist_of_a_summary_is_its_first_sentence_without_asides() -> None:
+    summary = "6,914 messages lost: n4 acknowledged them (a at 188 to 1920 (1733), b at 3). Message 892 is gone."
+    assert gist(summary) == "6,914 messages lost: n4 acknowledged them."
 
 
 def test_a_permitted_anomaly_is_no_part_of_an_entry_that_fails_the_run() -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -111,6 +111,9 @@ def _excuses(outcomes: MessageOutcomes) -> Iterator[Excuse]:
         yield Excuse("undecided", outcomes.undecided, "no complete final read covers their offset")
 
 
+_STRETCHES: Final = 100
+
+
 class _Judge(AnomalyWriter):
     def anomalies(self) -> list[Anomaly]:
         """All of them, the gravest names first."""
@@ -143,7 +146,11 @@ class _Judge(AnomalyWriter):
                 f"{_many(group, 'acknowledged message')} lost: {self.facts.node(first.node)} acknowledged "
                 f"{_them(group)} {times(group)} ({where}). Message {self.name_of(first)}, acknowledged at offset "
                 f"{first.offset}, {proof}; {instead}.{taken}",
-                {"replicas": self.replicas(first.queue), "offsets_taken_by_others": rivals},
+                {
+                    "replicas": self.replicas(first.queue),
+                    "offsets_taken_by_others": rivals,
+                    "offsets": self._offsets(group),
+                },
             )
 
         permit = permission(self.run, "lost")
@@ -151,6 +158,17 @@ class _Judge(AnomalyWriter):
             _anomaly("lost", t, legal)
             for t, legal in self._by_permission(permit, rows, self.outcomes.may_lose[rows], self.send_case, say)
         ]
+
+    def _offsets(self, group: Sequence[Case]) -> dict[str, list[list[int]]]:
+        """Queue -> its offsets among the cases, as `[first, last]` of each stretch; at most `_STRETCHES` of a queue."""
+        places: dict[str, list[list[int]]] = {}
+        for queue, offset in sorted({(int(case.queue), int(case.offset)) for case in group}):
+            stretches = places.setdefault(self.facts.queues[queue], [])
+            if stretches and stretches[-1][1] == offset - 1:
+                stretches[-1][1] = offset
+            elif len(stretches) < _STRETCHES:
+                stretches.append([offset, offset])
+        return places
 
     def _by_permission(
         self,
