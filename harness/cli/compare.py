@@ -277,14 +277,17 @@ def _write(course: Course, ledger: Path, json_file: Path | None, findings: Seque
         facts = {**found.to_json(), **told, **builds, "page": str(page), "ledger": str(ledger)}
         write_text(json_file, json.dumps(facts, ensure_ascii=False) + "\n", "the outcome")
     terminal.say("")
-    for row in found.rows:
-        takes = f"; {row.takes}" if row.takes else ""
-        terminal.say(f"  {row.state.value:<10}  {row.thing:<18}  {row.counts}, {row.cell}{takes}")
+    for cell in found.cells:
+        terminal.say(f"  {cell}")
+        for row in found.rows:
+            if row.cell == cell:
+                takes = f"; {row.takes}" if row.takes else ""
+                terminal.say(f"    {row.state.value:<10}  {row.thing:<20}  {row.counts}{takes}")
+        figures = [one for one in found.figures if one.cell == cell and one.figure in _FIGURE]
+        text = "; ".join(f"{_FIGURE[one.figure]} {one.new[0]:,.1f} against {one.old[0]:,.1f}" for one in figures)
+        terminal.say(f"    {text}")
     for cell, why in found.short:
-        terminal.say(f"  not tried   {cell}: {why}")
-    for one in found.figures:
-        if one.figure in ("rate", "p99_ms", "silence_s"):
-            terminal.say(f"  {_FIGURE[one.figure]:<10}  {one.new[0]:>9,.1f} against {one.old[0]:>9,.1f}  {one.cell}")
+        terminal.say(f"  {cell}: not tried: {why}")
     terminal.say(f"  page        {page}")
     if found.code == 2 or course.stopped is not None:
         terminal.say(f"  go on       harness compare --resume {ledger}")
@@ -292,4 +295,4 @@ def _write(course: Course, ledger: Path, json_file: Path | None, findings: Seque
     return found
 
 
-_FIGURE: Final = {"rate": "acks / s", "p99_ms": "p99 ms", "silence_s": "silence s"}
+_FIGURE: Final = {"rate": "acknowledged a second", "p99_ms": "99 % ms", "silence_s": "longest silence s"}

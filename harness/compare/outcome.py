@@ -95,6 +95,11 @@ class Outcome:
     def verdict(self) -> str:
         return {NOT_WORSE: "NOT WORSE", WORSE: "WORSE", NOT_DECIDED: "NOT DECIDED"}.get(self.code, "HARNESS-FAILURE")
 
+    @property
+    def cells(self) -> list[str]:
+        """The cells that were tried, those with the gravest state first."""
+        return list(dict.fromkeys([*(row.cell for row in self.rows), *(one.cell for one in self.figures)]))
+
     def things(self, *states: State) -> list[str]:
         """The things with one of these states, each once."""
         return list(dict.fromkeys(row.thing for row in self.rows if row.state in states))
@@ -124,7 +129,7 @@ def outcome(course: Course) -> Outcome:
         for thing, column in cell.columns.items()
         if column
     ]
-    rows.sort(key=lambda row: (_ORDER.index(row.state), -max(row.new, row.old), names.index(row.cell)))
+    rows.sort(key=lambda row: (_ORDER.index(row.state), not row.thing.startswith("finding"), -max(row.new, row.old)))
     short = [(names[n], _why(course, n, cell)) for n, cell in enumerate(cells) if not cell.tried]
     tried = sum(not pair.untried for pair in course.pairs)
     return Outcome(rows, list(_compared(course)), short, tried, _code(rows, cells, tried))
@@ -144,7 +149,7 @@ def _row(thing: str, cell: str, column: Sequence[Pair], tests: int) -> Row:
     takes = ""
     if state == State.UNDECIDED:
         differ, same = missing(column, tests)
-        takes = f"{differ} more pairs that differ alike, or {same} more without a difference"
+        takes = f"{differ} more pairs that differ alike, or {same} more that do not differ"
     return Row(
         thing,
         cell,

@@ -42,19 +42,26 @@ def compare_page(course: Course, found: Outcome, findings: Sequence[Finding], pa
             ("seed", str(comparison.seed)),
             ("pairs", f"{found.pairs} in {course.seconds / 60:.0f} minutes; {course.ended or 'under way'}"),
         ],
-        rows=[
+        cells_shown=[
             (
-                row,
-                row.state.value.split()[0],
-                titles.get(row.thing, ""),
-                describe(row.new, row.pairs),
-                describe(row.old, row.pairs),
+                cell,
+                [
+                    (
+                        row,
+                        row.state.value.split()[0],
+                        titles.get(row.thing, ""),
+                        describe(row.new, row.pairs),
+                        describe(row.old, row.pairs),
+                    )
+                    for row in found.rows
+                    if row.cell == cell
+                ],
+                [(one, FIGURES[one.figure]) for one in found.figures if one.cell == cell],
             )
-            for row in found.rows
+            for cell in found.cells
         ],
         short=found.short,
         test=TEST,
-        figures=[(one, FIGURES[one.figure]) for one in found.figures],
         cells=[
             {"name": cell.name, "why": cell.why, "command": shlex.join([*cell.args, *comparison.options])}
             for cell in comparison.cells
