@@ -129,7 +129,7 @@ def outcome(course: Course) -> Outcome:
         for thing, column in cell.columns.items()
         if column
     ]
-    rows.sort(key=lambda row: (_ORDER.index(row.state), not row.thing.startswith("finding"), -max(row.new, row.old)))
+    rows.sort(key=lambda row: (_ORDER.index(row.state), *_place(row.thing), -max(row.new, row.old)))
     short = [(names[n], _why(course, n, cell)) for n, cell in enumerate(cells) if not cell.tried]
     tried = sum(not pair.untried for pair in course.pairs)
     return Outcome(rows, list(_compared(course)), short, tried, _code(rows, cells, tried))
@@ -162,6 +162,12 @@ def _row(thing: str, cell: str, column: Sequence[Pair], tests: int) -> Row:
         takes,
         state == State.UNDECIDED and may_be_worse(column),
     )
+
+
+def _place(thing: str) -> tuple[int, str]:
+    """The sort key of a thing: findings by their number, then anomalies by their name."""
+    number = thing.removeprefix("finding ")
+    return (int(number), "") if number.isdecimal() else (1 << 31, thing)
 
 
 def _why(course: Course, cell: int, found: CellEvidence) -> str:

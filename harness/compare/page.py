@@ -33,7 +33,7 @@ def compare_page(course: Course, found: Outcome, findings: Sequence[Finding], pa
     return render_template(
         "compare.html.j2",
         verdict=found.verdict,
-        line=found.line(course.seconds),
+        line=found.line(course.seconds).partition("   ")[2],
         head=[
             ("new build", comparison.builds[NEW]),
             ("old build", comparison.builds[OLD]),
