@@ -202,21 +202,22 @@ def open_things(cell: CellEvidence, tests: int) -> list[str]:
 def next_cell(cells: Sequence[CellEvidence]) -> int | None:
     """The index of the cell for the next pair; None: everything is decided.
 
-    First each cell once; then the one with the strongest evidence for a difference that is not decided; then the one
-    with the fewest pairs.
+    First each cell once; then the one with the strongest evidence for a difference that is not decided, those first in
+    which the new build may be worse; then the one with the fewest pairs.
     """
     tests = count_tests(cells)
     left = [n for n, cell in enumerate(cells) if cell.wasted < TOO_MANY]
     for number in left:
         if not cells[number].tried:
             return number
-    suspected = []
+    suspected: list[tuple[bool, float, int]] = []
     for number in left:
         for thing in open_things(cells[number], tests):
             column = cells[number].columns[thing]
             if any(a != b for a, b in column):
-                suspected.append((max(evidence(column), evidence(exchanged(column))), -number))
+                more, less = evidence(column), evidence(exchanged(column))
+                suspected.append((more > less, max(more, less), -number))
     if suspected:
-        return -max(suspected)[1]
+        return -max(suspected)[2]
     few = [n for n in left if cells[n].tried < LEAST or open_things(cells[n], tests)]
     return min(few, key=lambda n: cells[n].tried, default=None)

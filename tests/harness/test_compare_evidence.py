@@ -153,6 +153,13 @@ def test_what_differs_is_looked_at_first() -> None:
     assert next_cell(cells) == 0
 
 
+def test_what_may_be_worse_comes_before_what_may_be_gone() -> None:
+    cells = [CellEvidence(), CellEvidence()]
+    cells[0].add([], ["lost"])
+    cells[1].add(["lost"], [])
+    assert next_cell(cells) == 1
+
+
 def test_evidence_has_no_favourite() -> None:
     pairs = [YES, BOTH, NONE, NO, YES]
     assert evidence(exchanged(exchanged(pairs))) == evidence(pairs)
