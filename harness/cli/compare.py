@@ -114,7 +114,6 @@ def compare(
             return
         course = pairs.Course(comparison)
         ledger = store / f"{datetime.now():%Y-%m-%dT%H-%M-%S}.jsonl"
-        store.mkdir(parents=True, exist_ok=True)
         pairs.begin(ledger, comparison)
     if dry_run:
         terminal.say_all(_told(course.comparison, []))

@@ -27,7 +27,7 @@ from harness.plan.plan import PlanError
 from harness.series.child import ChildRun, run_child
 from harness.signals import Stopped
 from results.durable import append_text, write_text
-from results.errors import ExpectedError
+from results.errors import ExpectedError, cannot_write
 from results.figures import SECOND, quantile
 from results.history import History
 from results.op import OK
@@ -290,6 +290,10 @@ def figures(history: History) -> Figures | None:
 
 def begin(ledger: Path, comparison: Comparison) -> None:
     """Writes the head of a new ledger. Raises StoreError."""
+    try:
+        ledger.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise cannot_write(ledger, _WHAT, problem) from None
     write_text(ledger, _line({"format": _FORMAT, "comparison": asdict(comparison)}), _WHAT)
 
 
@@ -303,17 +307,30 @@ def read_course(ledger: Path) -> Course:
             raise ValueError(f"format {head['format']}")
         told = head["comparison"]
         course = Course(Comparison(**{**told, "cells": [Chosen(**cell) for cell in told["cells"]]}))
+        _require_words(course.comparison)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as problem:
         raise PlanError(f"{ledger}: not a ledger of harness compare ({problem})") from None
     for line in lines[1:]:
         try:
             entry = json.loads(line)
             pair = entry["pair"]
-            course.pairs.append(PairOfRuns(**{**pair, **{side: _sample(pair[side]) for side in SIDES}}))
+            made = PairOfRuns(**{**pair, **{side: _sample(pair[side]) for side in SIDES}})
             course.seconds = float(entry["seconds"])
+            if made.cell in range(len(course.comparison.cells)):
+                course.pairs.append(made)
         except (ValueError, KeyError, TypeError):
             continue
     return course
+
+
+def _require_words(comparison: Comparison) -> None:
+    """Raises TypeError unless all options are texts, and ValueError without a cell."""
+    lists = [comparison.new, comparison.old, comparison.options, *(cell.args for cell in comparison.cells)]
+    if not all(isinstance(words, list) and all(isinstance(word, str) for word in words) for words in lists):
+        raise TypeError("its options are no lists of texts")
+    sides = [comparison.builds[side] + comparison.jars[side] for side in SIDES]
+    if not comparison.cells or not all(isinstance(text, str) for text in sides):
+        raise ValueError("it has no cell")
 
 
 def _sample(data: Mapping[str, Any]) -> Sample:

@@ -176,6 +176,30 @@ def test_jars_that_changed_meanwhile_are_refused(bench: Bench) -> None:
     assert "have changed since it began" in problem
 
 
+def test_a_torn_line_of_the_ledger_is_left_out(bench: Bench) -> None:
+    bench.compare()
+    whole = bench.ledger.read_text()
+    for torn in ("{", '{"pair": {"cell": 0}}', "[]", '"x"', whole.splitlines()[-1].replace('"cell": ', '"cell": 9')):
+        bench.ledger.write_text(f"{whole}{torn}\n")
+        assert len(read_course(bench.ledger).pairs) == 4, torn
+
+
+@pytest.mark.parametrize(
+    "head", ["", "[]", "{}", '{"format": 1, "comparison": {}}', '{"format": 1, "comparison": 3}', "1"]
+)
+def test_what_is_no_ledger_is_one_line(bench: Bench, head: str) -> None:
+    Path("other.jsonl").write_text(head + "\n")
+    code, _, problem = bench.compare("--resume", "other.jsonl")
+    assert (code, len(problem.splitlines())) == (64, 1)
+
+
+def test_a_store_that_cannot_be_written_is_one_line(bench: Bench) -> None:
+    Path("file").touch()
+    code, _, problem = bench.compare("--server-jars", "lib", "--suite", "suite.toml", "--store", "file/x")
+    assert (code, len(problem.splitlines())) == (3, 1)
+    assert "the ledger of the comparison" in problem
+
+
 def test_what_was_done_before_a_signal_is_judged(bench: Bench) -> None:
     """Half a pair does not count."""
     bench.story = always({(QUIET, NEW): sample("lost")})
