@@ -65,6 +65,10 @@ _COMMANDS: Final = {
     ),
     "run": ("harness.cli.run", "Run a workload under faults on a real cluster, and judge it."),
     "serve": ("harness.cli.serve", "Show the runs in a browser, on 127.0.0.1 only."),
+    "shrink": (
+        "harness.cli.shrink",
+        "Find the smallest plan that still shows the same anomaly: strikes, nodes, clients, settings, seconds, load.",
+    ),
     "store": ("harness.cli.store", "Remove old runs from the store."),
     "trends": (
         "harness.cli.trends",

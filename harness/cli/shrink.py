@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `harness shrink`: the smallest plan that still shows the same anomaly."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness import terminal
+from harness.boundary import end
+from harness.cli.parts import store_option
+from harness.plan.plan import PlanError
+from harness.shipped import shipped
+from harness.values import FilePath, FiniteRange
+from results.reading import exists
+from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from harness.findings.reproduce import Subject
+    from harness.shrink.shrinking import Tried
+
+
+@click.command()
+@click.argument("what", metavar="RUN|PLAN|ID")
+@click.option("--finding", metavar="ID", help="Look for the signature of this finding of the record.")
+@click.option("--anomaly", "anomalies", multiple=True, metavar="NAME", help="Look for this anomaly; can be repeated.")
+@click.option("--max-runs", type=click.IntRange(1, 100_000), default=120, show_default=True, help="The most runs.")
+@click.option("--hours", type=FiniteRange(0, 8784, min_open=True), help="Begin no run after this time.")
+@click.option("--fresh", is_flag=True, help="A new cluster for each run: for what needs the start of the servers.")
+@click.option(
+    "--output",
+    type=FilePath(file_okay=False),
+    default=Path("results/shrunk"),
+    show_default=True,
+    help="Folder of the plan, the account and the runs; a search that was broken off goes on from it.",
+)
+@store_option
+def shrink(
+    what: str,
+    finding: str | None,
+    anomalies: tuple[str, ...],
+    max_runs: int,
+    hours: float | None,
+    fresh: bool,
+    output: Path,
+    store: Path,
+) -> None:
+    """Find the smallest plan that still shows the same anomaly: strikes, nodes, clients, settings, seconds, load.
+
+    RUN is the folder of a run that showed it, PLAN a file, ID a finding of the record. Each cut is tested by a
+    sequential test of real runs with new seeds (docs/shrink.md). The plan and an account of all that was tried, in vain
+    as well, are in the folder --output. The exit code is 0 if the result was verified, 1 if nothing could be shrunk, 2
+    if the runs or the time were used up before.
+
+    \b
+    harness shrink results/runs/latest
+    harness shrink results/runs/latest --finding 25 --max-runs 60
+    harness shrink examples/plans/returning-tail.toml --anomaly lost --hours 2
+    """
+    from harness.shrink.running import PLAN, Runner, first_plan, write_results
+    from harness.shrink.shrinking import shrink as search
+
+    subject = _subject(what, finding, anomalies)
+    until = None if hours is None else time.monotonic() + hours * 3600
+    plan = first_plan(subject, store, terminal.say)
+    terminal.say(f"{subject.title}: {len(plan.strikes)} strikes, {plan.time_limit_s:g} s; at most {max_runs} runs")
+
+    def tell(tried: Tried) -> None:
+        word = {True: "accepted", False: "refused", None: "not decided"}[tried.accepted]
+        terminal.say(f"{word:<11} {tried.name}: {tried.shown} of {tried.runs}")
+
+    with Runner(subject, output, store, max_runs, until, terminal.say, fresh) as runner:
+        account = search(plan, runner, tell)
+    write_results(account, subject, output)
+    shown, runs = account.last
+    verified = f"verified, {shown} of {runs}" if runs else "not verified"
+    terminal.say(f"{len(account.plan.strikes)} strikes, {account.plan.time_limit_s:g} s, {verified}: {account.ended}")
+    terminal.say(f"plan      {output / PLAN}")
+    if runs:
+        end(Verdict.VALID.exit_code)
+    end((Verdict.INVALID if account.ended.startswith(("it shows too", "no run")) else Verdict.UNKNOWN).exit_code)
+
+
+def _subject(what: str, finding: str | None, anomalies: tuple[str, ...]) -> Subject:
+    """Raises PlanError if there is no such run, plan or finding, or nothing to look for."""
+    from dataclasses import replace
+
+    from harness.findings import record
+    from harness.findings import reproduce as series
+
+    if finding is not None and anomalies:
+        raise PlanError("--finding and --anomaly exclude each other: a finding has its own signature")
+    findings = record.read_findings()
+    named = None if finding is None else record.find(findings, finding)
+    if finding is not None and (named is None or named.signature is None):
+        raise PlanError(f"--finding {finding}: the record has no such finding, or no signature for it")
+    itself = record.find(findings, what)
+    if itself is not None:
+        return series.of_finding(itself)
+    path = shipped(Path(what))
+    if not exists(path):
+        raise PlanError(f"{what!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
+    subject = series.of_path(path, anomalies or (named.signature.anomalies if named and named.signature else ()))
+    if named is not None:
+        subject = replace(subject, signature=named.signature, title=f"{subject.title}, finding {named.id}")
+    if subject.signature is None:
+        raise PlanError(f"{what}: --anomaly or --finding says what to look for; a plan has no anomaly of its own")
+    return subject
