@@ -69,7 +69,7 @@ _COMMANDS: Final = {
         "harness.cli.shrink",
         "Find the smallest plan that still shows the same anomaly: strikes, nodes, clients, settings, seconds, load.",
     ),
-    "store": ("harness.cli.store", "Remove old runs from the store."),
+    "store": ("harness.cli.store", "Remove old runs from the store, and print the history of a run."),
     "trends": (
         "harness.cli.trends",
         "Verdicts by version, workload and nemesis; what clients felt of each fault; anomalies, first and last seen.",
