@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,7 +46,7 @@ def prose(page: str) -> str:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory outside of the checkout, in which a reader has made a run, and written a matrix."""
+    """A working directory outside of the checkout, in which a reader has made a run, and written a matrix and the files of systems."""
     run = tmp_path / "results" / "runs" / "latest"
     run.mkdir(parents=True)
     for place in (run, tmp_path / "RUN"):
@@ -55,6 +56,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "my-matrix.toml").write_text(
         '[[cells]]\nworkload = ["log"]\nnemesis = ["hammer-time"]\nversion = ["5.5.0"]\n'
     )
+    for system in ("etcd", "redis"):  # (docs/any-system.md)
+        shutil.copytree(ROOT / "examples" / "any" / system, tmp_path / system)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -222,6 +225,7 @@ DENIED = {
     "master-slave": "failover",
     "slave-acting-master": "acting master",
     "docker": "containers?",
+    "kubernetes": "kubernetes|pods?",
     "local": "namespaces",
     "ssh": "machines of your own",
     "native": "native",
