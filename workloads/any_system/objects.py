@@ -160,8 +160,9 @@ def _read_all(seed: int, key: str, ops: int) -> Source:
     return [Invocation("read", key, offset) for offset in range(most)]
 
 
-def _nothing(seed: int, key: str, ops: int) -> Source:
-    return None
+def _acquire(seed: int, key: str, ops: int) -> Source:
+    """One more acquire, which a holder must refuse."""
+    return Invocation("acquire", key)
 
 
 _QUEUE: Final = {"dequeue": NUMBER_OR_NULL}
@@ -171,7 +172,7 @@ OBJECTS: Final[Mapping[str, Object]] = {
     for one in (
         Object("register", ("read", "write"), _each(_register), _read, {"read": NUMBER_OR_NULL}),
         Object("cas-register", ("read", "write", "cas"), _each(op_at), _read, {"read": NUMBER_OR_NULL}),
-        Object("mutex", ("acquire", "release"), Contenders, _nothing),
+        Object("mutex", ("acquire", "release"), Contenders, _acquire),
         Object("fifo-queue", ("enqueue", "dequeue"), _each(_queue), _drain, _QUEUE),
         Object("unordered-queue", ("enqueue", "dequeue"), _each(_queue), _drain, _QUEUE),
         Object("log", ("append", "read"), _each(_log), _read_all, {"append": NUMBER, "read": NUMBER_OR_NULL}),
