@@ -46,7 +46,7 @@ def prose(page: str) -> str:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory outside of the checkout, in which a reader has made a run, and written a matrix and the files of systems."""
+    """A working directory outside of the checkout, with a run, a matrix and the files of systems of a reader."""
     run = tmp_path / "results" / "runs" / "latest"
     run.mkdir(parents=True)
     for place in (run, tmp_path / "RUN"):

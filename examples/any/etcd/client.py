@@ -42,7 +42,7 @@ def delete(key, **condition):
 
 def dequeue(key):
     """Takes the oldest element; begins again if another client takes it first."""
-    while found := find(f"{key}/", rangeEnd=b64(f"{key}0"), limit=1, sortTarget="CREATE"):
+    while found := find(f"{key}/", rangeEnd=b64(f"{key}0"), limit=1, sortTarget="CREATE", sortOrder="ASCEND"):
         value, kv = found[0]
         if delete(kv["key"], target="MOD", modRevision=kv["mod_revision"]):
             return value
