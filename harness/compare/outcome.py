@@ -21,7 +21,7 @@ from harness.compare.evidence import (
     may_be_worse,
     missing,
 )
-from harness.compare.pairs import SIDES, Course, Figures, Sample
+from harness.compare.pairs import NEW, OLD, SIDES, Course, Figures
 from harness.findings.rates import describe
 
 NOT_WORSE: Final = 0
@@ -180,7 +180,7 @@ def _compared(course: Course) -> Iterable[Compared]:
         of: dict[str, list[Figures]] = {side: [] for side in SIDES}
         for pair in course.pairs:
             if pair.cell == number and not pair.untried:
-                for side, sample in _both(pair.new, pair.old):
+                for side, sample in ((NEW, pair.new), (OLD, pair.old)):
                     if sample.figures is not None:
                         of[side].append(sample.figures)
         new, old = (of[side] for side in SIDES)
@@ -193,10 +193,6 @@ def _compared(course: Course) -> Iterable[Compared]:
                     _spread(getattr(one, figure) for one in old),
                     (len(new), len(old)),
                 )
-
-
-def _both(new: Sample, old: Sample) -> Iterable[tuple[str, Sample]]:
-    return zip(SIDES, (new, old), strict=True)
 
 
 def _spread(values: Iterable[float]) -> tuple[float, float, float]:

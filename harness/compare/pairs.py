@@ -170,10 +170,6 @@ class Course:
         return sum(took) / len(took) if took else 2 * self.comparison.cells[cell].estimate
 
 
-Run = Callable[[Sequence[str], Path], ChildRun]
-Judge = Callable[[ChildRun, Sequence[Finding]], Sample]
-
-
 def run_pairs(
     course: Course,
     ledger: Path,
