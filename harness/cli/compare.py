@@ -263,6 +263,7 @@ def _require_same(comparison: Comparison) -> None:
 
 def _write(course: Course, ledger: Path, json_file: Path | None, findings: Sequence[Finding]) -> Outcome:
     """Writes the page and the JSON, and prints the outcome."""
+    from harness.compare.evidence import State
     from harness.compare.outcome import outcome
     from harness.compare.page import compare_page
     from results.durable import write_text
@@ -288,7 +289,7 @@ def _write(course: Course, ledger: Path, json_file: Path | None, findings: Seque
     for cell, why in found.short:
         terminal.say(f"  {cell}: not tried: {why}")
     terminal.say(f"  page        {page}")
-    if found.code == 2 or course.stopped is not None:
+    if found.code == 2 or found.things(State.UNDECIDED) or course.stopped is not None:
         terminal.say(f"  go on       harness compare --resume {ledger}")
     terminal.say(found.line(course.seconds))
     return found

@@ -168,13 +168,14 @@ class CellEvidence:
         """The number of pairs that say something."""
         return self.pairs + self.parts
 
-    def add(self, new: Iterable[str], old: Iterable[str]) -> None:
-        """Adds a pair: the things that each run showed."""
-        shown_new, shown_old = set(new), set(old)
+    def add(self, new: Iterable[str], old: Iterable[str], doubtful: Iterable[str] = ()) -> None:
+        """Adds a pair: the things that each run showed. It says nothing about things that are doubtful in a run."""
+        shown_new, shown_old, unsure = set(new), set(old), set(doubtful)
         for thing in sorted(shown_new | shown_old):
             self.columns.setdefault(thing, [(False, False)] * self.pairs)
         for thing, column in self.columns.items():
-            column.append((thing in shown_new, thing in shown_old))
+            if thing not in unsure:
+                column.append((thing in shown_new, thing in shown_old))
         self.pairs += 1
         self.wasted = 0
 

@@ -69,6 +69,7 @@ class Sample:
 
     verdict   its verdict; "": there was no run.
     names     anomalies that count. findings: ids, whatever classes the build has changed.
+    doubtful  things that it may have shown: the machine was too small to decide.
     failed    it came to no verdict. untried: the reason why it proves nothing; "": it was tried.
     """
 
@@ -76,6 +77,7 @@ class Sample:
     why: str = ""
     names: Sequence[str] = ()
     findings: Sequence[int] = ()
+    doubtful: Sequence[str] = ()
     failed: bool = False
     untried: str = ""
     figures: Figures | None = None
@@ -112,7 +114,7 @@ class PairOfRuns:
         elif self.new.failed or self.old.failed:
             cell.add_part(FAILED, (self.new.failed, self.old.failed))
         else:
-            cell.add(self.new.things, self.old.things)
+            cell.add(self.new.things, self.old.things, [*self.new.doubtful, *self.old.doubtful])
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,15 @@ def judge(run: ChildRun, findings: Sequence[Finding]) -> Sample:
     known = explain(_as_published(record), judgement, findings)
     names = sorted({anomaly.name for anomaly in judgement.anomalies if anomaly.counts})
     ids = sorted(finding.id for finding in known.known)
-    return replace(found, names=names, findings=ids, figures=_as_judged(figures(record.history), judgement))
+    unsure = {a.name for a in judgement.anomalies if a.doubt is not None and a.legal is None} - set(names)
+    doubtful = [f"finding {one.id}" for one in findings if one.id not in ids and _names(one) & unsure] + sorted(unsure)
+    service = _as_judged(figures(record.history), judgement)
+    return replace(found, names=names, findings=ids, doubtful=doubtful, figures=service)
+
+
+def _names(finding: Finding) -> set[str]:
+    """The anomalies of a finding's signature."""
+    return set(finding.signature.anomalies) if finding.signature is not None else set()
 
 
 def _as_judged(found: Figures | None, judgement: Judgement) -> Figures | None:
@@ -331,7 +341,7 @@ def _require_words(comparison: Comparison) -> None:
 
 def _sample(data: Mapping[str, Any]) -> Sample:
     shown = data["figures"]
-    lists = {key: tuple(data[key]) for key in ("names", "findings")}
+    lists = {key: tuple(data.get(key, ())) for key in ("names", "findings", "doubtful")}
     return Sample(**{**data, **lists, "figures": None if shown is None else Figures(**shown)})
 
 

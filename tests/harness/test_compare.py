@@ -19,14 +19,20 @@ from harness.cli import run as run_command
 from harness.cli.main import cli, guarded
 from harness.compare import choice, pairs
 from harness.compare.pairs import FAILED, NEW, OLD, Sample, read_course
-from harness.findings.record import read_findings
+from harness.findings.record import Finding, Measured, read_findings
+from harness.findings.signature import Signature
 from harness.nightly.matrix import Matrix, read_matrix
+from harness.plan.plan import PlanError
 from harness.series.child import ChildRun
 from harness.signals import Stopped
 from infra.systems.builds import Build
 from infra.systems.rocketmq.servers import artifacts
+from results.deployment import DeploymentRecord, ServerRecord
 from results.history import History
 from results.op import Op
+from results.record import RunRecord
+from results.store import RunDir
+from results.verdict import Anomaly, CheckResult, Judgement, Verdict
 
 SUITE = """
 time_limit = "5s"
@@ -360,6 +366,43 @@ def test_two_folders_of_jars_are_compared_with_each_other(tmp_path: Path) -> Non
     assert compare([mine, published], [other, published], "5.5.0").changed == ("org.apache.rocketmq.A",)
     shutil.rmtree(other)
     assert compare([mine, published], published, "5.5.0").changed == ("org.apache.rocketmq.B",)
+
+
+# The judgement of a run.
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, *anomalies: Anomaly, verdict: Verdict = Verdict.INVALID) -> Sample:
+    """The sample of a run on own jars that have changed the class of finding 900."""
+    deployment = DeploymentRecord("controller", servers=(ServerRecord("n1", "broker", version="5.5.0"),))
+    history = History([Op(0, 0, -1, "invoke", "inject", {"fault": "f", "id": 1})])
+    record = RunRecord(history, environment={"changed_classes": "a.Changed"}, deployment=deployment)
+    judgement = Judgement([CheckResult("log", verdict, "so", anomalies)])
+    monkeypatch.setattr(pairs, "judge_stored", lambda folder: (record, judgement))
+    finding = Finding(
+        900, "x", "it loses", "here", "--x", signature=Signature(("lost",)), classes=("Changed",), measured=[SEEN]
+    )
+    return pairs.judge(ChildRun(verdict.exit_code, RunDir(Path("run"))), [finding])
+
+
+SEEN = Measured(1, 1, version="5.5.0")
+
+
+def test_a_finding_of_a_changed_class_is_the_same_thing_for_both_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = judged(monkeypatch, Anomaly("lost", "so"), Anomaly("hole", "so", legal="permitted"))
+    assert (found.findings, found.names, found.doubtful) == ([900], ["lost"], [])
+
+
+def test_what_is_in_doubt_is_doubtful_for_its_finding_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = judged(monkeypatch, Anomaly("lost", "so", doubt="no processor"), verdict=Verdict.UNKNOWN)
+    assert (found.findings, found.names, found.doubtful) == ([], [], ["finding 900", "lost"])
+
+
+def test_a_run_without_a_verdict_is_failed_or_untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(monkeypatch, verdict=Verdict.HARNESS_FAILURE).failed
+    assert pairs.judge(ChildRun(3, None, problem="no server"), []).failed
+    assert pairs.judge(ChildRun(69, None, problem="no disk"), []).untried == "no disk"
+    with pytest.raises(PlanError, match="no such option"):
+        pairs.judge(ChildRun(64, None, problem="harness: no such option"), [])
 
 
 # The figures of a run.

@@ -141,6 +141,13 @@ def test_anomalies_that_always_come_together_are_one_test() -> None:
     assert cell.columns["old"] == [NONE, NO]
 
 
+def test_a_doubtful_anomaly_is_neither_shown_nor_absent() -> None:
+    cell = CellEvidence()
+    cell.add(["lost"], ["lost", "unavailable"])
+    cell.add([], ["lost", "unavailable"], doubtful=["unavailable"])
+    assert cell.columns == {"lost": [BOTH, NO], "unavailable": [NO]}
+
+
 def test_what_differs_is_looked_at_first() -> None:
     cells = [CellEvidence(), CellEvidence(), CellEvidence()]
     order = []
