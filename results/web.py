@@ -515,7 +515,8 @@ def _file(stores: Stores, path: Path) -> Response:
     response.content_length = size
     if path.name == "report.html" or _is_page(stores, path):
         response.headers["Content-Type"] = "text/html; charset=utf-8"
-        response.headers["Content-Security-Policy"] = _STRICT + "style-src 'unsafe-inline'; sandbox"
+        # (The data of a plot is in a link to download.)
+        response.headers["Content-Security-Policy"] = _STRICT + "style-src 'unsafe-inline'; sandbox allow-downloads"
     elif size <= INLINE_LIMIT and _is_text(head):
         response.headers["Content-Type"] = "text/plain; charset=utf-8"
     else:

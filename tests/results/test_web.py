@@ -153,7 +153,8 @@ def test_only_the_report_is_html_and_it_may_run_nothing(root: Path) -> None:
     assert "Content-Disposition" not in report.headers
     policy = report.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
-    assert "sandbox" in policy
+    assert "sandbox allow-downloads" in policy, "a link to the data of a plot is a download"
+    assert "allow-scripts" not in policy
     assert "script-src" not in policy
     for name in ("evil.html", "verdict.xml", "plan.toml", "umlaut.log"):
         assert client.get(f"{at}/{name}").mimetype == "text/plain"
