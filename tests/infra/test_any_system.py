@@ -195,7 +195,7 @@ def test_each_node_gets_its_own_command_and_files(tmp_path: Path) -> None:
     assert record.servers[0].ports == {"server": 1234, "client": 1234, "replication": 99}
     node, argv, env = made.client_command(3, 4.0)
     assert (node, env) == ("n2", {"PORT": "1234"})
-    assert argv == ["client", "198.18.0.12", "3", "2.4", str(tmp_path), "198.18.0.11"]
+    assert argv == ["client", "198.18.0.12", "3", "2", str(tmp_path), "198.18.0.11"]
     made._prepare(made._nodes[0])
     assert ["env", "A=198.18.0.11", "format", "/var/lib/harness/data/server"] in first.ran
 

@@ -38,7 +38,7 @@ _ONCE_S: Final = 30.0
 """The time in which the command of `[once]` must succeed; it is repeated until then."""
 _PREPARE_S: Final = 60.0
 _POLL_S: Final = 0.2
-_CLIENT_PART: Final = 0.6
+_CLIENT_PART: Final = 0.5
 """The placeholder `{timeout}`: this part of an operation's deadline, so that a client gives up before it is killed."""
 _ASK_S: Final = 2.0
 _LOG_LIMIT: Final = 64 << 20
