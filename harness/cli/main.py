@@ -26,6 +26,10 @@ _COMMANDS: Final = {
         "harness.batch.command",
         "Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).",
     ),
+    "bisect": (
+        "harness.cli.bisect",
+        "Find the version or build in which a defect came in, and the one in which it went, by runs that may miss it.",
+    ),
     "certify": (
         "rocketmq_harness.certify.command",
         "Run your settings under a fixed suite of faults, and make one sheet: what held, the worst loss, the silences.",

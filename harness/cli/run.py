@@ -250,18 +250,28 @@ def _say_remarks(plan: ResolvedPlan) -> None:
         terminal.say(f"harness: note: {remark}", err=True)
 
 
+def topology_of(words: Sequence[str]) -> type:
+    """The topology of these options of `harness run`. Raises as `check_words` does."""
+    found: type = _resolved(words).chosen.topology.plugin.cls
+    return found
+
+
 def check_words(words: Sequence[str]) -> None:
     """Raises PlanError, SettingsError or click.UsageError if these options of `harness run` are wrong, as far as that
     shows without machines and servers.
     """
     from harness.run import lifecycle
 
+    lifecycle.check(_resolved(words))
+
+
+def _resolved(words: Sequence[str]) -> ResolvedPlan:
     with run.make_context("harness run", list(words)) as ctx:
         given = dict(ctx.params)
         plan_file, reuse, replay = (given.pop(name) for name in ("plan_file", "reuse", "replay"))
         for name in ("store", "dry_run", "keep", "keep_journal", "json_file", "fail_on"):
             given.pop(name)
-        lifecycle.check(_planned(ctx, plan_file, reuse, replay, given))
+        return _planned(ctx, plan_file, reuse, replay, given)
 
 
 def require_free(words: Sequence[str]) -> None:

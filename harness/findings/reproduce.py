@@ -152,10 +152,10 @@ def reproduce(
             shared = stack.enter_context(SharedCluster()) if subject.kept else None
             while not series.over(rule) and (until is None or time.monotonic() < until):
                 began = time.monotonic()
-                run = run_child([*subject.args, *extra, *_own(subject, shared)], store)
+                run = run_child([*subject.args, *extra, *own_options(subject, shared)], store)
                 if run.stopped is not None:
                     raise run.stopped
-                seen, *more = _judge(subject, run)
+                seen, *more = judged(subject, run)
                 version = run.folder.load().build if run.folder is not None else ""
                 for one, sighting in zip((series, *series.others), (seen, *more), strict=True):
                     one.add(sighting.sight)
@@ -172,13 +172,13 @@ def reproduce(
     return series
 
 
-def _own(subject: Subject, shared: SharedCluster | None) -> list[str]:
+def own_options(subject: Subject, shared: SharedCluster | None) -> list[str]:
     """Options that the series itself adds: a new seed, and the cluster."""
     found = ["--seed", str(int.from_bytes(os.urandom(3), "big"))] if subject.seeded else []
     return found + (list(shared.options()) if shared is not None else [])
 
 
-def _judge(subject: Subject, run: ChildRun) -> list[Sighting]:
+def judged(subject: Subject, run: ChildRun) -> list[Sighting]:
     """Returns the sightings of `Subject.look`; NOT_TRIED for each if there was no run."""
     if run.code == USAGE:
         raise PlanError(run.problem.removeprefix("harness: "))

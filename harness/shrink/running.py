@@ -19,8 +19,9 @@ from harness.findings.reproduce import USAGE, Subject
 from harness.findings.signature import Sight
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import run_child
+from harness.series.limits import Spent
 from harness.series.shared import SharedCluster
-from harness.shrink.shrinking import CONFIRM, Account, Spent
+from harness.shrink.shrinking import CONFIRM, Account
 from infra.machines.api import InfraError
 from results.durable import append_text, write_text
 from results.errors import HistoryError

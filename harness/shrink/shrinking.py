@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harness.plan.plan import Plan
+from harness.series.limits import Spent
 from harness.shrink import cuts
 from harness.shrink.cuts import Cut
 
@@ -33,10 +34,6 @@ VERIFY: Final = 14
 
 Trial = Callable[[Plan], bool | None]
 """Runs a plan once, with a new seed: True if the anomaly showed, None if the run tried nothing."""
-
-
-class Spent(Exception):
-    """The number of runs, or the time, is used up."""
 
 
 @dataclass(frozen=True)

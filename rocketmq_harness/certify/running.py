@@ -13,7 +13,9 @@ from typing import Final
 
 from harness.check.judging import judge_stored
 from harness.findings.known import explain
+from harness.parts.resolve import resolve
 from harness.plan.plan import PlanError
+from harness.run import lifecycle
 from harness.series.child import ChildRun, run_child
 from harness.series.shared import SharedCluster
 from harness.signals import Stopped
@@ -44,11 +46,16 @@ class Order:
 
 
 def run_all(sheet: Sheet, order: Order, place: Path, say: Callable[[str], None]) -> None:
-    """Runs the rows of a sheet that are not left out; after each run the sheet is at `place`.
+    """Runs the rows of a sheet that are not left out; after each run the sheet is at `place`. No run begins if the
+    harness refuses one of the plans.
 
     A stop signal ends it after the run that it reaches; the rows have what was judged before. Raises PlanError if the
     servers do not take a setting.
     """
+    for row, fault in zip(sheet.rows, faults(), strict=True):
+        if not row.left_out:
+            made, _ = plan(fault, order.taken, order.version, order.before, order.cluster, order.seed)
+            lifecycle.check(resolve(made))
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         with SharedCluster() as shared:

@@ -39,7 +39,7 @@ class Series:
         (folder / "record").mkdir()
         monkeypatch.chdir(folder)
         monkeypatch.setattr(reproduce, "run_child", self.child)
-        monkeypatch.setattr(reproduce, "_judge", self.judge)
+        monkeypatch.setattr(reproduce, "judged", self.judge)
 
     def child(self, args: Sequence[str], store: Path) -> ChildRun:
         self.runs += 1

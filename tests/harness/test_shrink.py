@@ -10,8 +10,9 @@ from random import Random
 import pytest
 
 from harness.plan.plan import ClusterPlan, Plan, ServerPlan
+from harness.series.limits import Spent
 from harness.shrink import cuts
-from harness.shrink.shrinking import Account, Spent, Test, shrink
+from harness.shrink.shrinking import Account, Test, shrink
 from results.strikes import Strike
 
 
