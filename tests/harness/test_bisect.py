@@ -82,8 +82,8 @@ def test_the_answer_is_in_words() -> None:
     assert text[0] == "it came between 5.2.0 and 5.3.3; it went between 5.4.0 and 5.5.0 (0.97)"
     assert text[4] == "  5.3.3      has it with a chance of 0.99; shown in 3 of 3 (0.29 to 1.00)"
     assert "not run" in text[2]
-    assert next(iter(lines(Answer(0, 5, 0.96, [1.0] * 6, counts), SIX))) == (
-        "it came before or in the first of them, 5.1.0; it went in none up to the last (0.96)"
+    assert next(iter(lines(Answer(0, 5, 0.98, [1.0] * 6, counts), SIX))) == (
+        "it came before or in the first of them, 5.1.0; it went in none up to the last (0.98)"
     )
     assert next(iter(lines(Answer(None, None, 0.7, [0.1] * 6, counts), SIX))).startswith("not sure: none of these")
 
