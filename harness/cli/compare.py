@@ -230,12 +230,13 @@ def _told(comparison: Comparison, left_out: Sequence[str]) -> list[str]:
     """The lines before the first run."""
     from harness.compare.choice import minutes_of
     from harness.compare.pairs import NEW, OLD
+    from results.figures import many
 
     lines = [
         f"new build   {comparison.builds[NEW]}",
         f"old build   {comparison.builds[OLD]}",
         f"differ      {comparison.differ}",
-        f"suite       {comparison.suite}, {len(comparison.cells)} cells, seed {comparison.seed}; "
+        f"suite       {comparison.suite}, {many(len(comparison.cells), 'cell')}, seed {comparison.seed}; "
         f"two pairs of each take about {minutes_of(comparison.cells)} minutes",
     ]
     lines += [f"  {cell.name}  ({cell.why})" for cell in comparison.cells]

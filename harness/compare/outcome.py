@@ -23,6 +23,7 @@ from harness.compare.evidence import (
 )
 from harness.compare.pairs import NEW, OLD, SIDES, Course, Figures
 from harness.findings.rates import describe
+from results.figures import many
 
 NOT_WORSE: Final = 0
 WORSE: Final = 1
@@ -112,7 +113,7 @@ class Outcome:
             for state in (State.MORE, State.UNDECIDED, State.GONE, State.LESS, State.AS_BEFORE)
             if (found := self.things(state))
         ]
-        return f"{self.verdict}   {'; '.join(parts)}   {self.pairs} pairs in {seconds / 60:.0f} min"
+        return f"{self.verdict}   {'; '.join(parts)}   {many(self.pairs, 'pair')} in {seconds / 60:.0f} min"
 
     def to_json(self) -> dict[str, Any]:
         return {"verdict": self.verdict.lower(), "exit_code": self.code, **asdict(self)}
@@ -149,7 +150,7 @@ def _row(thing: str, cell: str, column: Sequence[Pair], tests: int) -> Row:
     takes = ""
     if state == State.UNDECIDED:
         differ, same = missing(column, tests)
-        takes = f"{differ} more pairs that differ alike, or {same} more that do not differ"
+        takes = f"{differ} more that differ alike, or {same} more that do not differ"
     return Row(
         thing,
         cell,
