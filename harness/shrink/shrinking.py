@@ -37,7 +37,7 @@ Trial = Callable[[Plan], bool | None]
 
 
 @dataclass(frozen=True)
-class Test:
+class CutTest:
     """A rate of `now` or more against one of `gone` or less."""
 
     now: float
@@ -158,7 +158,7 @@ class _Search:
         return False
 
     def _accepts(self, cut: Cut) -> bool:
-        test = Test(self.rate)
+        test = CutTest(self.rate)
         shown = runs = wasted = 0
         decision: bool | None = None
         try:

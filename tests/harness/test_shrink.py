@@ -12,7 +12,7 @@ import pytest
 from harness.plan.plan import ClusterPlan, Plan, ServerPlan
 from harness.series.limits import Spent
 from harness.shrink import cuts
-from harness.shrink.shrinking import Account, Test, shrink
+from harness.shrink.shrinking import Account, CutTest, shrink
 from results.strikes import Strike
 
 
@@ -136,7 +136,7 @@ def test_a_cut_that_tries_nothing_is_refused() -> None:
 
 
 def test_the_errors_of_the_test_are_those_that_are_promised() -> None:
-    rng, test = Random(5), Test(0.7)
+    rng, test = Random(5), CutTest(0.7)
 
     def accepted(rate: float) -> float:
         count = 0
