@@ -265,8 +265,13 @@ class ClockFault(ProcessFault):
     default_target: ClassVar[str] = "one"
 
     def available(self, deployment: Deployment) -> str | None:
+        """Probes a clock on each node. A server may itself have a reason (`clock`) why its time cannot be changed."""
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
-            return next(filter(None, pool.map(clock.unavailable, deployment.nodes)), None)
+            unable = next(filter(None, pool.map(clock.unavailable, deployment.nodes)), None)
+        if unable is not None:
+            return unable
+        reasons = ((server, getattr(server, "clock", None)) for server in deployment.servers())
+        return next((f"{server.node.name}: {why}" for server, why in reasons if why is not None), None)
 
     def prepare(self, deployment: Deployment) -> None:
         """Prepares a clock for every server, to start it with. Raises ServersRun if one runs without it."""

@@ -21,6 +21,7 @@ from infra.systems.any_system.server import ProcessServer, ServerAdmin
 from infra.systems.any_system.templates import TemplateError, fill
 from infra.systems.any_system.topology import AnyOptions, AnyTopology, status_of
 from infra.systems.api import Launch, LaunchRule, ServerSettings
+from nemesis.clock import ClockStep
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "any"
 
@@ -198,6 +199,18 @@ def test_each_node_gets_its_own_command_and_files(tmp_path: Path) -> None:
     assert argv == ["client", "198.18.0.12", "3", "2", str(tmp_path), "198.18.0.11"]
     made._prepare(made._nodes[0])
     assert ["env", "A=198.18.0.11", "format", "/var/lib/harness/data/server"] in first.ran
+
+
+def test_a_clock_needs_the_word_of_the_description(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No probe can see how a program reads the time: etcd was reported as struck, and was not."""
+    monkeypatch.setattr("nemesis.clock.clock.unavailable", lambda node: None)
+    for text, right in ((LEAST, False), (LEAST.replace("[client]", "libc_clock = true\n[client]"), True)):
+        made, machines = attached(tmp_path, text)
+        deployment: Any = SimpleNamespace(
+            nodes=machines, servers=lambda made=made, machines=machines: [made._servers[node.name] for node in machines]
+        )
+        why = ClockStep().available(deployment)
+        assert why is None if right else str(why).startswith("n1: libfaketime changes the time of programs")
 
 
 def test_a_program_that_is_missing_on_a_node_is_named(tmp_path: Path) -> None:

@@ -85,7 +85,8 @@ class ServerPart:
 
     prepare  a command on each node before its first start. ready: one that ends with 0 when the server serves; None: it
              is ready when its first port takes connections.
-    role     a command that prints `ROLE [TERM [POSITION]]`; None: nobody leads.
+    role     a command that prints `ROLE [TERM [POSITION]]`; None: nobody leads. libc_clock: the
+             server reads the time through the C library, so libfaketime can change it.
     """
 
     run: Sequence[str]
@@ -95,6 +96,7 @@ class ServerPart:
     prepare: Sequence[str] = ()
     ready: Sequence[str] = ()
     role: Sequence[str] = ()
+    libc_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -271,6 +273,7 @@ def _server(top: _Keys, lists: Mapping[str, ListPart]) -> ServerPart:
         table.take("prepare", command, _NO_WORDS),
         table.take("ready", command, _NO_WORDS),
         table.take("role", command, _NO_WORDS),
+        table.take("libc_clock", _bool, False),
     )
     table.end()
     if not part.ports and not part.ready:

@@ -58,7 +58,8 @@ class ServerAdmin:
 class ProcessServer:
     """A server that is a single process; implements `infra.systems.api.Server`.
 
-    ports  the first is that of clients. run, env: without placeholders.
+    ports   the first is that of clients. run, env: without placeholders.
+    clock   the reason why its time cannot be changed; None: it can.
     """
 
     kind = SERVER
@@ -74,8 +75,9 @@ class ProcessServer:
         ports: Mapping[str, int],
         launch: Launch,
         admin: Admin,
+        clock: str | None = None,
     ) -> None:
-        self.node, self.launch, self.admin = node, launch, admin
+        self.node, self.launch, self.admin, self.clock = node, launch, admin, clock
         first = next(iter(ports.values()), 0)
         self.ports: Mapping[str, int] = {SERVER: first, **ports} if first else {}
         self._run, self._env = run, env

@@ -37,6 +37,10 @@ _ONCE_DONE: Final = f"{RUN}/once"
 _ONCE_S: Final = 30.0
 """The time in which the command of `[once]` must succeed; it is repeated until then."""
 _PREPARE_S: Final = 60.0
+_NO_CLOCK: Final = (
+    "libfaketime changes the time of programs that read it through the C library (Go's do not); "
+    "libc_clock = true in [server] says that this server does"
+)
 _POLL_S: Final = 0.2
 _CLIENT_PART: Final = 0.5
 """The placeholder `{timeout}`: this part of an operation's deadline, so that a client gives up before it is killed."""
@@ -152,7 +156,8 @@ class AnyTopology:
         ready = [fill(word, values) for word in part.ready]
         admin = ServerAdmin(node, next(iter(part.ports.values()), None), ready, env)
         launch = launch_for(self.settings, node.name, SERVER)
-        self._servers[node.name] = ProcessServer(node, run, env, part.ports, launch, admin)
+        clock = None if part.libc_clock else _NO_CLOCK
+        self._servers[node.name] = ProcessServer(node, run, env, part.ports, launch, admin, clock)
 
     def _prepare(self, node: Node) -> None:
         """Runs the command `prepare` on a node, unless it has run there. Faults may have mounted a file system."""
