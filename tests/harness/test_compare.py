@@ -312,7 +312,8 @@ def test_without_a_difference_the_core_runs(suite: Matrix) -> None:
     ("changed", "cell"),
     [
         ("org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService", "partition-leader-minority"),
-        ("org.apache.rocketmq.store.CommitLog", "kill-random-processes target=master"),
+        ("org.apache.rocketmq.store.CommitLog", "pause-slaves-kill-master"),
+        ("org.apache.rocketmq.controller.elect.impl.DefaultElectPolicy", "kill-random-processes target=master"),
         ("org.apache.rocketmq.broker.transaction.TransactionalMessageServiceImpl", "transaction"),
         ("org.apache.rocketmq.store.timer.TimerWheel", "delay"),
         ("org.apache.rocketmq.broker.processor.PopMessageProcessor", "queue consume=pop"),
