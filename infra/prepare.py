@@ -61,13 +61,16 @@ def prepare(names: Collection[str] = ()) -> None:
 
 
 def prepare_servers(names: Collection[str] = ()) -> Iterator[Topology]:
-    """Fetches the jars and builds the servers of each topology, and the agent of the mends; yields the topologies."""
+    """Fetches the jars and builds the servers of each topology, and the agent of the mends; yields the topologies. One
+    without published versions has servers of the user's own, of which nothing is known before a run.
+    """
     points = sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name)
     if unknown := sorted(set(names) - {point.name for point in points}):
         raise InfraError(f"no topology {unknown[0]!r}; {', '.join(point.name for point in points)} are right")
     for point in points:
-        if not names or point.name in names:
-            topology: Topology = point.load()(ServerSettings())
+        made = point.load()
+        if (not names or point.name in names) and made.known_versions():
+            topology: Topology = made(ServerSettings())
             with step(f"{point.name}: jars and server are ready"):
                 topology.shares()
             yield topology

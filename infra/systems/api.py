@@ -222,7 +222,9 @@ class Topology(Protocol):
 
     @classmethod
     def known_versions(cls) -> Mapping[str, str]:
-        """`PRODUCT VERSION` -> its description, for `harness list versions`; the default first."""
+        """`PRODUCT VERSION` -> its description, for `harness list versions`; the default first. Empty: the servers are the
+        user's own.
+        """
 
     def shares(self) -> Sequence[Share]:
         """Fetches and builds all needed files (cached), and returns the shares that every node must have."""

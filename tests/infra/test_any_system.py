@@ -15,6 +15,7 @@ import pytest
 
 from infra.machines.api import InfraError, SettingsError
 from infra.options import OptionError
+from infra.prepare import prepare_servers
 from infra.systems.any_system import files
 from infra.systems.any_system.description import NodeFile, read_description
 from infra.systems.any_system.server import ProcessServer, ServerAdmin
@@ -293,3 +294,9 @@ def test_an_unknown_option_is_an_error() -> None:
 
     with pytest.raises(OptionError, match="has no option 'sytem'"):
         parse(AnyOptions, {"sytem": "x"}, "server", "the topology 'any'")
+
+
+def test_nothing_is_prepared_for_servers_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The set-up of a fresh checkout ended at this topology, which needs a file of the user's."""
+    monkeypatch.setattr("infra.prepare.build", lambda: None)
+    assert list(prepare_servers(["any"])) == []
