@@ -222,8 +222,8 @@ class Topology(Protocol):
 
     @classmethod
     def known_versions(cls) -> Mapping[str, str]:
-        """`PRODUCT VERSION` -> its description, for `harness list versions`; the default first. Empty: the servers are the
-        user's own.
+        """`PRODUCT VERSION` -> its description, for `harness list versions`; the default first. Empty: the servers are
+        the user's own.
         """
 
     def shares(self) -> Sequence[Share]:
