@@ -50,6 +50,7 @@ def test_a_night_of_two_cells(tmp_path: Path) -> None:
     assert set(kept.all_kept()) == before
 
 
+@pytest.mark.nightly
 def test_a_known_finding_shows_again(tmp_path: Path) -> None:
     finding = record.find(record.read_findings(), "18")
     assert finding is not None
@@ -72,6 +73,7 @@ options = "--cluster local --nodes 1"
 """
 
 
+@pytest.mark.nightly
 def test_equal_builds_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One pair of real runs: own jars that differ in nothing are not worse, and both runs are really theirs."""
     (tmp_path / "lib").mkdir()
