@@ -47,6 +47,10 @@ TOO_MANY: Final = 3
 """So many pairs of a cell in a row that tried nothing end the cell: the next one would try nothing, either."""
 
 
+UNDECIDED: Final = "unknown"
+"""The thing that a run shows of which a judge decided nothing."""
+
+
 class State(StrEnum):
     """The result for one thing in one cell."""
 
@@ -154,12 +158,13 @@ class CellEvidence:
     """The pairs of one cell.
 
     columns  thing -> its bits. A thing that appears late was absent before.
-    pairs    number of whole pairs that tried something. parts: of those of which one run came to no end.
+    pairs    number of whole pairs that tried something. decided: of those whose judges decided everything. parts: of those of which one run came to no end.
     wasted   number of pairs since then that tried nothing.
     """
 
     columns: dict[str, list[Pair]] = field(default_factory=dict)
     pairs: int = 0
+    decided: int = 0
     parts: int = 0
     wasted: int = 0
 
@@ -168,15 +173,28 @@ class CellEvidence:
         """The number of pairs that say something."""
         return self.pairs + self.parts
 
-    def add(self, new: Iterable[str], old: Iterable[str], doubtful: Iterable[str] = ()) -> None:
-        """Adds a pair: the things that each run showed. It says nothing about things that are doubtful in a run."""
+    def add(
+        self,
+        new: Iterable[str],
+        old: Iterable[str],
+        doubtful: Iterable[str] = (),
+        undecided: tuple[bool, bool] = (False, False),
+    ) -> None:
+        """Adds a pair: the things that each run showed. It says nothing about things that are doubtful in a run, nor
+        about those that a run did not show of which a judge decided nothing (`undecided`: new, old).
+        """
         shown_new, shown_old, unsure = set(new), set(old), set(doubtful)
         for thing in sorted(shown_new | shown_old):
-            self.columns.setdefault(thing, [(False, False)] * self.pairs)
+            before = self.pairs if thing == UNDECIDED else self.decided
+            self.columns.setdefault(thing, [(False, False)] * before)
         for thing, column in self.columns.items():
-            if thing not in unsure:
+            silent = thing != UNDECIDED and any(
+                open_ and thing not in shown for open_, shown in zip(undecided, (shown_new, shown_old), strict=True)
+            )
+            if thing not in unsure and not silent:
                 column.append((thing in shown_new, thing in shown_old))
         self.pairs += 1
+        self.decided += not any(undecided)
         self.wasted = 0
 
     def add_part(self, thing: str, pair: Pair) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from harness.boundary import UNAVAILABLE
 from harness.check.judging import judge_stored
 from harness.compare.choice import Chosen
-from harness.compare.evidence import TOO_MANY, CellEvidence, next_cell
+from harness.compare.evidence import TOO_MANY, UNDECIDED, CellEvidence, next_cell
 from harness.findings.known import explain
 from harness.findings.record import Finding
 from harness.findings.signature import not_tried
@@ -70,6 +70,7 @@ class Sample:
     verdict   its verdict; "": there was no run.
     names     anomalies that count. findings: ids, whatever classes the build has changed.
     doubtful  things that it may have shown: the machine was too small to decide.
+    undecided a judge of it decided nothing: what it did not show may be there.
     failed    it came to no verdict. untried: the reason why it proves nothing; "": it was tried.
     """
 
@@ -78,6 +79,7 @@ class Sample:
     names: Sequence[str] = ()
     findings: Sequence[int] = ()
     doubtful: Sequence[str] = ()
+    undecided: bool = False
     failed: bool = False
     untried: str = ""
     figures: Figures | None = None
@@ -86,7 +88,7 @@ class Sample:
 
     @property
     def things(self) -> list[str]:
-        return [*(f"finding {number}" for number in self.findings), *self.names]
+        return [*(f"finding {number}" for number in self.findings), *self.names, *([UNDECIDED] * self.undecided)]
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class PairOfRuns:
         elif self.new.failed or self.old.failed:
             cell.add_part(FAILED, (self.new.failed, self.old.failed))
         else:
-            cell.add(self.new.things, self.old.things, [*self.new.doubtful, *self.old.doubtful])
+            doubtful = [*self.new.doubtful, *self.old.doubtful]
+            cell.add(self.new.things, self.old.things, doubtful, (self.new.undecided, self.old.undecided))
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,8 @@ def judge(run: ChildRun, findings: Sequence[Finding]) -> Sample:
     unsure = {a.name for a in judgement.anomalies if a.doubt is not None and a.legal is None} - set(names)
     doubtful = [f"finding {one.id}" for one in findings if one.id not in ids and _names(one) & unsure] + sorted(unsure)
     service = _as_judged(figures(record.history), judgement)
-    return replace(found, names=names, findings=ids, doubtful=doubtful, figures=service)
+    undecided = any(result.verdict == Verdict.UNKNOWN for result in judgement.results)
+    return replace(found, names=names, findings=ids, doubtful=doubtful, undecided=undecided, figures=service)
 
 
 def _names(finding: Finding) -> set[str]:

@@ -71,7 +71,9 @@ def _download(tar: Path, apt: Path, names: Sequence[str]) -> list[Path]:
         if found is None:
             raise InfraError(f"{tar} has no list of packages; remove it, and the next run makes the node image again")
         (apt / "status").write_bytes(found.read())
-    sources = apt_sources() or [f"deb http://deb.debian.org/debian {SUITE} main"]
+    sources = apt_sources()
+    if not sources:
+        raise InfraError("packages: they come from this machine's own sources of Debian, and it has none (/etc/apt)")
     (apt / "sources.list").write_text("\n".join(sources) + "\n")
     options = {
         "Dir::State": apt,

@@ -105,4 +105,5 @@ def _said(run: Run) -> str:
         return f"not judged: {run.why}"
     broken = ", ".join(f"{name} {count:,}" for found in run.broken.values() for name, count in found.items())
     silence = f"; longest silence {run.silence_s:.1f} s" if run.silence_s is not None else ""
-    return f"{broken or 'all held'}{silence}  {run.folder}"
+    held = f"not decided: {run.undecided}" if run.undecided else "all held"
+    return f"{broken or held}{silence}  {run.folder}"

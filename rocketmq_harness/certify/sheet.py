@@ -29,6 +29,7 @@ class Run:
     """One run of a fault.
 
     folder  of the run; "": it has none. why: the reason why it judges nothing; "": it does.
+    undecided  the reason why a judge of it decided nothing, so that what it did not break may be broken; "": none.
     broken  promise -> anomaly -> number of cases. permitted: reasons of anomalies that the settings permit.
     lost    acknowledged messages that are gone, those included that the settings permit to be lost. acknowledged: all.
     silence_s  the longest time without an acknowledgement. known: ids of findings that the run shows.
@@ -36,6 +37,7 @@ class Run:
 
     folder: str
     why: str = ""
+    undecided: str = ""
     broken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     permitted: Sequence[str] = ()
     lost: int = 0
@@ -61,8 +63,13 @@ class Row:
     def judged(self) -> list[Run]:
         return [run for run in self.runs if not run.why]
 
+    def tried(self, promise: str) -> list[Run]:
+        """The runs that decided whether a promise holds."""
+        return [run for run in self.judged if promise in run.broken or not run.undecided]
+
     def held(self, promise: str) -> int:
-        return sum(promise not in run.broken for run in self.judged)
+        """The number of runs in which a promise held, of those that `tried` it."""
+        return sum(promise not in run.broken for run in self.tried(promise))
 
 
 @dataclass
@@ -106,6 +113,8 @@ def judged_run(folder: Path, record: RunRecord, judgement: Judgement) -> Run:
         where = results[open_[0]].reason if open_ else judgement.reason
         return Run(str(folder), why=f"tried too little: {where}")
     found = [a for a in judgement.anomalies if a.doubt is None]
+    left = [f"{r.checker}: {r.reason}" for r in judgement.results if r.verdict == Verdict.UNKNOWN]
+    left += [f"{a.name}: {a.doubt}" for a in judgement.anomalies if a.doubt is not None]
     broken: dict[str, Counter[str]] = {}
     for anomaly in found:
         broken.setdefault(promise_of(anomaly.name), Counter())[anomaly.name] += anomaly.cases
@@ -113,6 +122,7 @@ def judged_run(folder: Path, record: RunRecord, judgement: Judgement) -> Run:
     acks = [r.stats["acks"] for r in judgement.results if "acks" in r.stats]
     return Run(
         str(folder),
+        undecided="; ".join(left),
         broken={promise: dict(counts) for promise, counts in broken.items()},
         permitted=sorted({a.legal for a in found if a.legal is not None}),
         lost=sum(a.cases for a in found if a.name == LOST),
@@ -124,10 +134,13 @@ def judged_run(folder: Path, record: RunRecord, judgement: Judgement) -> Run:
 
 
 def verdict(sheet: Sheet) -> Verdict:
-    """`invalid` if a promise was broken, `unknown` if none was and a row that was not left out judged nothing."""
+    """`invalid` if a promise was broken; `unknown` if none was, and a row that was not left out judged nothing, or a
+    judge of one of its runs decided nothing.
+    """
     if any(run.broken for row in sheet.rows for run in row.judged):
         return Verdict.INVALID
-    return Verdict.VALID if all(row.judged or row.left_out for row in sheet.rows) else Verdict.UNKNOWN
+    decided = all(row.left_out or (row.judged and not any(run.undecided for run in row.runs)) for row in sheet.rows)
+    return Verdict.VALID if decided else Verdict.UNKNOWN
 
 
 def lines(sheet: Sheet) -> Iterator[str]:
@@ -159,8 +172,7 @@ def lines(sheet: Sheet) -> Iterator[str]:
 
 
 def _cells(row: Row, names: Sequence[str]) -> list[str]:
-    n = len(row.judged)
-    if not n:
+    if not row.judged:
         return [row.fault, *("-" for _ in names), "-", "-", "-", "-"]
     silences = [run.silence_s for run in row.judged if run.silence_s is not None]
     known = sorted({number for run in row.judged for number in run.known})
@@ -168,7 +180,7 @@ def _cells(row: Row, names: Sequence[str]) -> list[str]:
     worst = max(row.judged, key=lambda run: run.lost)
     return [
         row.fault,
-        *(f"{row.held(name)} of {n}" for name in names),
+        *(f"{row.held(name)} of {len(tried)}" if (tried := row.tried(name)) else "-" for name in names),
         f"{worst.lost:,} of {worst.acknowledged:,}" if worst.lost else "0",
         f"{max(silences):.1f} s" if silences else "-",
         ", ".join(map(str, known)) or "-",
@@ -179,6 +191,8 @@ def _cells(row: Row, names: Sequence[str]) -> list[str]:
 def _explained(row: Row, run: Run) -> Iterator[str]:
     if run.why:
         yield f"{row.fault}: {run.why}  {run.folder}"
+    if run.undecided:
+        yield f"{row.fault}: not decided: {run.undecided}  {run.folder}"
     for promise, anomalies in run.broken.items():
         counts = ", ".join(f"{count:,} {name}" for name, count in anomalies.items())
         yield f"{row.fault}: {promise}: {counts}  {run.folder}"

@@ -13,6 +13,7 @@ import pytest
 from harness.compare.evidence import (
     ALTERNATIVES,
     LEAST,
+    UNDECIDED,
     CellEvidence,
     State,
     bound,
@@ -171,3 +172,16 @@ def test_evidence_has_no_favourite() -> None:
     pairs = [YES, BOTH, NONE, NO, YES]
     assert evidence(exchanged(exchanged(pairs))) == evidence(pairs)
     assert evidence([YES, NO]) == pytest.approx(evidence([NO, YES]))
+
+
+def test_a_run_of_which_a_judge_decided_nothing_shows_nothing_gone() -> None:
+    """A replica that never catches up hides a loss: two such runs of the new build were two proofs that it is gone."""
+    cell = CellEvidence()
+    for _ in range(4):
+        cell.add([UNDECIDED], ["lost"], undecided=(True, False))
+    cell.add([UNDECIDED, "lost"], ["lost"], undecided=(True, False))
+    assert cell.columns["lost"] == [(True, True)]
+    assert cell.columns[UNDECIDED] == [(True, False)] * 5
+    cell.add(["hole"], [])
+    assert cell.columns["hole"] == [(True, False)]
+    assert decide(cell.columns[UNDECIDED], 1, ended=True) == State.NEW

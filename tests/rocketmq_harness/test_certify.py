@@ -210,6 +210,21 @@ def test_a_run_without_the_fault_is_no_evidence() -> None:
     assert "-  " in list(lines(made(row)))[4]
 
 
+def test_what_a_judge_did_not_decide_did_not_hold() -> None:
+    """A log that was not read to its end breaks nothing that can be seen, and promises nothing, either."""
+    results = [result("faults", Verdict.VALID), result("log", Verdict.UNKNOWN)]
+    left = judged_run(Path("run"), cast(RunRecord, None), Judgement(results))
+    doubted = kept(Anomaly("never-recovered", "late", doubt="the machine had no processor left"))
+    for run in (left, doubted):
+        row = Row("kill", "", [run, kept()])
+        assert (row.held("kept"), len(row.tried("kept"))) == (1, 1)
+        assert verdict(made(row)) == Verdict.UNKNOWN
+        assert any(line.startswith("kill: not decided: ") for line in lines(made(row)))
+    lost = result("log", Verdict.INVALID, Anomaly("lost", "gone"))
+    broken = judged_run(Path("run"), cast(RunRecord, None), Judgement([*results, lost]))
+    assert (Row("kill", "", [broken]).held("kept"), len(Row("kill", "", [broken]).tried("true"))) == (0, 0)
+
+
 def made(*rows: Row, changed: Sequence[str] = ()) -> Sheet:
     return Sheet(VERSION, "controller", 3, {"broker": "broker.conf"}, changed, [], "harness 1", list(rows))
 
