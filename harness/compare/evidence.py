@@ -158,7 +158,8 @@ class CellEvidence:
     """The pairs of one cell.
 
     columns  thing -> its bits. A thing that appears late was absent before.
-    pairs    number of whole pairs that tried something. decided: of those whose judges decided everything. parts: of those of which one run came to no end.
+    pairs    number of whole pairs that tried something; `decided`: of those whose judges decided everything.
+    parts    number of pairs of which one run came to no end.
     wasted   number of pairs since then that tried nothing.
     """
 

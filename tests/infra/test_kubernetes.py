@@ -101,7 +101,7 @@ def test_nothing_is_left_and_a_dead_run_is_cleaned(cluster: Cluster, state: Path
 def test_what_a_killed_program_left_is_found_and_removed(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = KubernetesBackend()
     backend.provision(ClusterSpec(RUN, nodes=1, options=OPTIONS))
-    kubernetes._claim(kubernetes._record(RUN)).unlink()  # as if its holder had died
+    kubernetes._RECORDS.claim_of(kubernetes._RECORDS.path_of(RUN)).unlink()  # as if its holder had died
     (left,) = backend.leftovers()
     assert (left.alive, left.what) == (False, f"StatefulSet {NAME} in the namespace tests")
     with pytest.raises(InfraError, match="has pods already"):
@@ -149,7 +149,7 @@ def test_it_says_what_is_missing(state: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_claim_of_another_program_is_respected(state: Path) -> None:
-    claim = Claim.take(kubernetes._claim(kubernetes._record(RUN)))
+    claim = Claim.take(kubernetes._RECORDS.claim_of(kubernetes._RECORDS.path_of(RUN)))
     try:
         with pytest.raises(InfraError, match="in use by process"):
             KubernetesBackend().provision(ClusterSpec(RUN, nodes=1, options=OPTIONS))

@@ -10,7 +10,6 @@ route to them.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
@@ -21,22 +20,22 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from infra.machines.api import Capability, Cluster, ClusterSpec, InfraError, Leftover, NodeHost, SettingsError, Share
 from infra.machines.backends.made import MakesMachines
 from infra.machines.backends.owned import OwnedCluster, give_up, node_names
-from infra.machines.claims import Claim, holder, remove_unheld
+from infra.machines.backends.run_records import RunRecords
+from infra.machines.claims import Claim, remove_unheld
 from infra.machines.control_log import ControlLog
 from infra.machines.node import RemoteNode
 from infra.machines.ownership import slug
 from infra.machines.remote.kubectl import KubectlRemote
 from infra.options import Seconds, option
-from results.cache import cache_dir
 
 RUN: Final = "rocketmq-harness/run"
 CONTAINER: Final = "node"
+_RECORDS: Final = RunRecords("kubernetes", "on Kubernetes", ("namespace", "context"))
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _WAITS: Final = ("ContainerCreating", "PodInitializing")
 _POLL_S: Final = 0.5
@@ -108,10 +107,10 @@ class KubernetesBackend(MakesMachines):
         options: KubernetesOptions = spec.options or KubernetesOptions()
         self.check(options, spec.nodes, True)
         names, name = node_names(spec), _object_name(spec.run_id)
-        record = _record(spec.run_id)
+        record = _RECORDS.path_of(spec.run_id)
         if record.exists():
             raise InfraError(f"run {spec.run_id} has pods already: `harness clean` removes those of dead runs")
-        claim = Claim.take(_claim(record))
+        claim = Claim.take(_RECORDS.claim_of(record))
         control_log = ControlLog(spec.control_log)
         nodes: list[RemoteNode] = []
 
@@ -121,7 +120,7 @@ class KubernetesBackend(MakesMachines):
             claim.release()
 
         try:
-            _write(record, spec.run_id, options)
+            _RECORDS.write(record, spec.run_id, namespace=options.namespace, context=options.context)
             _run([*options.kubectl, "apply", "-f", "-"], json.dumps(_manifest(spec.run_id, name, options, len(names))))
             addresses = _await_pods(options, name, names)
             nodes += [
@@ -148,24 +147,17 @@ class KubernetesBackend(MakesMachines):
 
     def leftovers(self) -> list[Leftover]:
         """The runs of this machine whose record is left."""
-        found = []
-        for path in sorted(_records().glob("*.json")):
-            try:
-                noted = _read(path)
-            except InfraError as problem:
-                found.append(Leftover(self.name, path.stem, f"the record {path}", False, broken=str(problem)))
-                continue
-            what = f"StatefulSet {_object_name(noted['run_id'])} in the namespace {noted['namespace']}"
-            found.append(Leftover(self.name, noted["run_id"], what, holder(_claim(path)) is not None))
-        return found
+        return _RECORDS.leftovers(
+            lambda noted: f"StatefulSet {_object_name(noted['run_id'])} in the namespace {noted['namespace']}"
+        )
 
     def clean(self, run_id: str) -> None:
-        path = _record(run_id)
+        path = _RECORDS.path_of(run_id)
         if not path.exists():
             return
-        noted = _read(path)
+        noted = _RECORDS.read(path)
         try:
-            claim = Claim.take(_claim(path))
+            claim = Claim.take(_RECORDS.claim_of(path))
         except InfraError as problem:
             raise InfraError(f"run {run_id} is still running: its pods are {problem}") from None
         try:
@@ -173,7 +165,7 @@ class KubernetesBackend(MakesMachines):
             path.unlink(missing_ok=True)
         finally:
             claim.release()
-            remove_unheld(_claim(path))
+            remove_unheld(_RECORDS.claim_of(path))
 
 
 def _manifest(run_id: str, name: str, options: KubernetesOptions, count: int) -> dict[str, Any]:
@@ -302,32 +294,3 @@ def _run(argv: Sequence[str], stdin: str = "") -> str:
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
     return ((done.stderr or done.stdout).strip().splitlines() or ["no output"])[-1]
-
-
-def _records() -> Path:
-    folder = cache_dir() / "kubernetes"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def _record(run_id: str) -> Path:
-    return _records() / f"{hashlib.sha256(run_id.encode()).hexdigest()[:16]}.json"
-
-
-def _claim(record: Path) -> Path:
-    return cache_dir() / "claims" / f"kubernetes-{record.stem}.owner"
-
-
-def _write(path: Path, run_id: str, options: KubernetesOptions) -> None:
-    fresh = path.with_suffix(".new")
-    noted = {"run_id": run_id, "namespace": options.namespace, "context": options.context}
-    fresh.write_text(json.dumps(noted) + "\n")
-    fresh.rename(path)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        noted = json.loads(path.read_text())
-        return {name: noted[name] for name in ("run_id", "namespace", "context")}
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise InfraError(f"{path} is not a record of a run on Kubernetes ({problem}); remove it") from problem

@@ -7,7 +7,7 @@ known. All files of the harness on a host are in two folders (`ROOTS`), and a ma
 Folders of other owners are rejected. `destroy` removes exactly the marked folders, the servers started from there, and
 the packet rules of the harness.
 
-A record of each run (`ssh_records`) lets `harness clean` find the hosts of a run whose control program was killed. A
+A record of each run (`run_records`) lets `harness clean` find the hosts of a run whose control program was killed. A
 fault ends by its lease on the host itself. If the connection was lost silently, the guard may live longer than the run,
 up to its time to live. For this reason, a release of a host ends the guards of the run first.
 """
@@ -36,9 +36,10 @@ from infra.machines.api import (
     SettingsError,
     Share,
 )
-from infra.machines.backends import ssh_folders, ssh_records
+from infra.machines.backends import ssh_folders
+from infra.machines.backends.run_records import RunRecords
 from infra.machines.backends.ssh_folders import ROOTS
-from infra.machines.claims import Claim, holder
+from infra.machines.claims import Claim
 from infra.machines.control_log import ControlLog
 from infra.machines.node import RemoteNode
 from infra.options import option
@@ -64,6 +65,7 @@ PROGRAMS: Final[Mapping[str, str]] = {
 """The programs that a host must have: program -> Debian's package (Debian 12)."""
 
 _INSTALL_S: Final = 900
+_RECORDS: Final = RunRecords("ssh", "on existing machines", ("hosts", "ssh_key"))
 _DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 _HOST: Final = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 
@@ -147,7 +149,7 @@ class SshCluster:
             except InfraError as error:
                 raise InfraError(
                     f"{error}; run {self.run_id} has a record: `harness clean` removes its remains as soon as "
-                    f"that is possible (if it is gone permanently: remove {ssh_records.path_of(self.run_id)})"
+                    f"that is possible (if it is gone permanently: remove {_RECORDS.path_of(self.run_id)})"
                 ) from error
             finally:
                 for node in self.nodes:
@@ -155,7 +157,7 @@ class SshCluster:
                 self._control_log.close()
             if self._control_log.failure is not None:
                 log.warning("%s", self._control_log.failure)
-            ssh_records.path_of(self.run_id).unlink(missing_ok=True)
+            _RECORDS.path_of(self.run_id).unlink(missing_ok=True)
             if self.claim is not None:
                 self.claim.release()
             self._gone = True
@@ -215,7 +217,7 @@ class SshBackend:
         for share in spec.shares:
             ssh_folders.check_share(share)
         path, key = _client_key(Path(options.ssh_key) if options.ssh_key else None)
-        record = ssh_records.path_of(spec.run_id)
+        record = _RECORDS.path_of(spec.run_id)
         if record.exists():
             raise InfraError(f"run {spec.run_id} has hosts already: `harness clean` removes what a dead run left there")
         control_log = ControlLog(spec.control_log)
@@ -223,8 +225,8 @@ class SshBackend:
         cluster = SshCluster(spec.run_id, nodes, _facts(hosts), options.disposable, control_log)
         try:
             _on_all(nodes, lambda node: self._check_programs(node, options.install))
-            cluster.claim = Claim.take(ssh_records.claim_of(record))
-            ssh_records.write(record, spec.run_id, hosts, path)
+            cluster.claim = Claim.take(_RECORDS.claim_of(record))
+            _RECORDS.write(record, spec.run_id, hosts=[str(host) for host in hosts], ssh_key=str(path))
             _on_all(nodes, lambda node: ssh_folders.claim(node, spec.run_id))
             cluster.copy(spec.shares)
         except BaseException:
@@ -239,25 +241,16 @@ class SshBackend:
 
     def leftovers(self) -> list[Leftover]:
         """Returns leftovers of this machine's runs on hosts, by the records in the cache folder alone."""
-        found = []
-        for path in sorted(ssh_records.records().glob("*.json")):
-            try:
-                record = ssh_records.read(path)
-            except InfraError as problem:
-                found.append(Leftover(self.name, path.stem, f"the record {path}", alive=False, broken=str(problem)))
-                continue
-            what = f"folders {' '.join(ROOTS)} on {', '.join(record['hosts'])}"
-            found.append(Leftover(self.name, record["run_id"], what, holder(ssh_records.claim_of(path)) is not None))
-        return found
+        return _RECORDS.leftovers(lambda record: f"folders {' '.join(ROOTS)} on {', '.join(record['hosts'])}")
 
     def clean(self, run_id: str) -> None:
         """Removes all that a dead run left on its hosts. Raises InfraError while it lives, or if a host is silent."""
-        path = ssh_records.path_of(run_id)
+        path = _RECORDS.path_of(run_id)
         if not path.exists():
             return
-        record = ssh_records.read(path)
+        record = _RECORDS.read(path)
         try:
-            claim = Claim.take(ssh_records.claim_of(path))
+            claim = Claim.take(_RECORDS.claim_of(path))
         except InfraError as problem:
             raise InfraError(f"run {run_id} is still running on {', '.join(record['hosts'])}: {problem}") from None
         try:
