@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,13 +13,8 @@ from harness.boundary import end
 from harness.cli.parts import store_option
 from harness.plan.plan import PlanError
 from harness.plan.table import shell_words
-from harness.shipped import shipped
 from harness.values import FilePath, FiniteRange
-from results.reading import exists
 from results.verdict import Verdict
-
-if TYPE_CHECKING:
-    from harness.findings.reproduce import Subject
 
 
 @click.command()
@@ -58,8 +52,12 @@ def bisect(
     from harness.bisect.running import Runner, builds_of, lines, versions_of
     from harness.bisect.search import bisect as search
     from harness.cli.run import check_words, require_free, topology_of
+    from harness.findings import record
+    from harness.findings import reproduce as series
 
-    subject = _subject(what, anomalies)
+    subject = series.named(what, record.read_findings(), anomalies, alone=True)
+    if subject.signature is None:
+        raise PlanError(f"{what}: --anomaly says what to look for; a plan has no anomaly of its own")
     extra = [word for text in options for word in shell_words(text, "--option")]
     require_free(extra)
     named = builds_of(versions, builds, versions_of(topology_of([*subject.args, *extra])))
@@ -71,23 +69,3 @@ def bisect(
         answer = search(len(named), runner, max_runs)
     terminal.say_all(lines(answer, [name for name, _ in named]))
     end((Verdict.VALID if answer.sure else Verdict.UNKNOWN).exit_code)
-
-
-def _subject(what: str, anomalies: tuple[str, ...]) -> Subject:
-    """Raises PlanError if there is no such finding, plan or run, or nothing to look for."""
-    from harness.findings import record
-    from harness.findings import reproduce as series
-
-    findings = record.read_findings()
-    finding = record.find(findings, what)
-    if finding is not None:
-        if anomalies:
-            raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
-        return series.of_finding(finding)
-    path = shipped(Path(what))
-    if not exists(path):
-        raise PlanError(f"{what!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
-    subject = series.of_path(path, anomalies)
-    if subject.signature is None:
-        raise PlanError(f"{what}: --anomaly says what to look for; a plan has no anomaly of its own")
-    return subject

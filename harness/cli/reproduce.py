@@ -21,7 +21,7 @@ from harness.findings import record
 from harness.findings.rates import ALWAYS, Excluded, Fixed, Sequential, StoppingRule, Within, describe, interval
 from harness.plan.plan import PlanError
 from harness.plan.table import shell_words
-from harness.shipped import shipped, shipped_page
+from harness.shipped import shipped_page
 from harness.values import FilePath, FiniteRange
 from results.reading import exists
 from results.verdict import Verdict
@@ -161,7 +161,7 @@ def reproduce(
         chosen = [series.of_finding(f, [] if mended else findings) for f in runnable]
         chosen.sort(key=lambda subject: _length(subject, _added(subject, extra, mended), mended and not fixed))
     else:
-        chosen = [_subject(text, findings, anomalies, mended) for text in subjects]
+        chosen = [series.named(text, findings, anomalies, alone=mended) for text in subjects]
     require_free(extra)
     for subject in chosen:
         check_words([*subject.args, *_added(subject, extra, mended)])
@@ -294,20 +294,6 @@ def _earlier(subject: Subject, added: Sequence[str]) -> tuple[int, int]:
     """(shown, runs) of the same series in the record."""
     rates = subject.finding.rates() if subject.finding is not None else {}
     return rates.get(record.change(added), (0, 0))
-
-
-def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[str], mended: bool) -> Subject:
-    from harness.findings import reproduce as series
-
-    finding = record.find(findings, text)
-    if finding is not None:
-        if anomalies:
-            raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
-        return series.of_finding(finding, [] if mended else findings)
-    path = shipped(Path(text))
-    if not exists(path):
-        raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
-    return series.of_path(path, anomalies)
 
 
 def _texts_of(findings: Sequence[record.Finding], subjects: Sequence[str]) -> list[record.Finding]:

@@ -13,9 +13,7 @@ from harness import terminal
 from harness.boundary import end
 from harness.cli.parts import store_option
 from harness.plan.plan import PlanError
-from harness.shipped import shipped
 from harness.values import FilePath, FiniteRange
-from results.reading import exists
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -94,18 +92,14 @@ def _subject(what: str, finding: str | None, anomalies: tuple[str, ...]) -> Subj
     if finding is not None and anomalies:
         raise PlanError("--finding and --anomaly exclude each other: a finding has its own signature")
     findings = record.read_findings()
-    named = None if finding is None else record.find(findings, finding)
-    if finding is not None and (named is None or named.signature is None):
+    signature_of = None if finding is None else record.find(findings, finding)
+    if finding is not None and (signature_of is None or signature_of.signature is None):
         raise PlanError(f"--finding {finding}: the record has no such finding, or no signature for it")
-    itself = record.find(findings, what)
-    if itself is not None:
-        return series.of_finding(itself)
-    path = shipped(Path(what))
-    if not exists(path):
-        raise PlanError(f"{what!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
-    subject = series.of_path(path, anomalies or (named.signature.anomalies if named and named.signature else ()))
-    if named is not None:
-        subject = replace(subject, signature=named.signature, title=f"{subject.title}, finding {named.id}")
+    known = signature_of.signature.anomalies if signature_of and signature_of.signature else ()
+    subject = series.named(what, findings, anomalies or known, alone=True)
+    if signature_of is not None:
+        title = f"{subject.title}, finding {signature_of.id}"
+        subject = replace(subject, signature=signature_of.signature, title=title)
     if subject.signature is None:
         raise PlanError(f"{what}: --anomaly or --finding says what to look for; a plan has no anomaly of its own")
     return subject

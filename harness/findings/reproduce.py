@@ -14,14 +14,16 @@ from typing import Final
 
 from harness.check.judging import judge_stored
 from harness.findings.rates import StoppingRule, describe
-from harness.findings.record import Finding, Measured
+from harness.findings.record import Finding, Measured, find
 from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun, run_child
 from harness.series.shared import SharedCluster
+from harness.shipped import shipped
 from harness.signals import Stopped
 from infra.machines.api import InfraError
 from results.errors import HistoryError
+from results.reading import exists
 from results.store import RunDir
 from results.verdict import Judgement, Verdict
 from results.verdict_file import read_verdict
@@ -89,6 +91,21 @@ def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
         if not signature.anomalies:
             raise PlanError(f"{path}: the run had no anomaly to look for; --anomaly NAME names one")
     return Subject(str(path), ["--plan", str(plan)], signature, seeded=True)
+
+
+def named(text: str, findings: Sequence[Finding], anomalies: Sequence[str] = (), alone: bool = False) -> Subject:
+    """The subject that a command line names: the id of a finding, a plan, or the folder of a run. alone: its runs count
+    for no other finding. Raises PlanError for anything else.
+    """
+    finding = find(findings, text)
+    if finding is not None:
+        if anomalies:
+            raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
+        return of_finding(finding, [] if alone else findings)
+    path = shipped(Path(text))
+    if not exists(path):
+        raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
+    return of_path(path, anomalies)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from harness.plan.plan import Plan
 from harness.signals import Stopped
 from results.durable import write_text
 from results.store import RunDir
@@ -65,6 +66,14 @@ def run_child(args: Sequence[str], store: Path) -> ChildRun:
         run = RunDir(Path(facts["folder"]))
         write_text(run.path / OUTPUT, text, "the output of the run")
         return ChildRun(code, run, facts["run_id"], stopped=stopped)
+
+
+def run_plan(plan: Plan, args: Sequence[str], store: Path) -> ChildRun:
+    """`run_child` of a plan that is in no file yet."""
+    with tempfile.TemporaryDirectory(prefix="harness-plan-") as folder:
+        file = Path(folder) / "plan.toml"
+        file.write_text(plan.to_toml())
+        return run_child(["--plan", str(file), *args], store)
 
 
 def _wait(child: subprocess.Popen[bytes]) -> tuple[int, Stopped | None]:

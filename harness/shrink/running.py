@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -13,18 +12,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from harness.check.judging import judge_stored
 from harness.findings.rates import describe
-from harness.findings.reproduce import USAGE, Subject
+from harness.findings.reproduce import Subject, judged
 from harness.findings.signature import Sight
 from harness.plan.plan import Plan, PlanError
-from harness.series.child import run_child
+from harness.series.child import run_child, run_plan
 from harness.series.limits import Spent
 from harness.series.shared import SharedCluster
 from harness.shrink.shrinking import CONFIRM, Account
-from infra.machines.api import InfraError
 from results.durable import append_text, write_text
-from results.errors import HistoryError
 from results.verdict import Verdict
 
 RUNS: Final = "runs.jsonl"
@@ -92,28 +88,14 @@ class Runner:
 
     def _run(self, plan: Plan) -> tuple[bool | None, str]:
         shared = self._cluster(plan)
-        with tempfile.TemporaryDirectory(prefix="harness-shrink-") as made:
-            file = Path(made) / PLAN
-            file.write_text(plan.to_toml())
-            seed = str(int.from_bytes(os.urandom(3), "big"))
-            options = [] if shared is None else shared.options()
-            done = run_child(["--plan", str(file), "--seed", seed, *options], self.store)
+        seed = str(int.from_bytes(os.urandom(3), "big"))
+        done = run_plan(plan, ["--seed", seed, *([] if shared is None else shared.options())], self.store)
         if done.stopped is not None:
             raise done.stopped
-        if done.code == USAGE:
-            raise PlanError(done.problem.removeprefix("harness: "))
-        sound = done.code == Verdict.VALID.exit_code
-        sight, folder = Sight.NOT_TRIED, ""
-        if done.folder is not None:
-            folder = str(done.folder.path)
-            try:
-                record, judgement = judge_stored(done.folder)
-                assert self.subject.signature is not None
-                sight = self.subject.signature.look(record, judgement).sight
-            except (HistoryError, InfraError):
-                sound = False
+        sight = judged(self.subject, done)[0].sight
         if shared is not None:
-            shared.after(done, sound=sound)
+            shared.after(done, sound=sight == Sight.NOT_SHOWN and done.code == Verdict.VALID.exit_code)
+        folder = str(done.folder.path) if done.folder is not None else ""
         self.say(f"  {self.count:>4}  {sight.value:<9}  {folder or done.problem}")
         return (None if sight == Sight.NOT_TRIED else sight == Sight.SHOWN), folder
 
@@ -141,13 +123,9 @@ def first_plan(subject: Subject, store: Path, say: Callable[[str], None]) -> Pla
         done = run_child(list(subject.args), store)
         if done.stopped is not None:
             raise done.stopped
-        if done.code == USAGE:
-            raise PlanError(done.problem.removeprefix("harness: "))
+        seen = judged(subject, done)[0]
         if done.folder is None:
             continue
-        record, judgement = judge_stored(done.folder)
-        assert subject.signature is not None
-        seen = subject.signature.look(record, judgement)
         say(f"  first {seen.sight.value:<9}  {done.folder.path}")
         if seen.sight == Sight.SHOWN:
             return Plan.read(done.folder.path / "effective.toml")

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +14,7 @@ from harness.findings.known import explain
 from harness.parts.resolve import resolve
 from harness.plan.plan import PlanError
 from harness.run import lifecycle
-from harness.series.child import ChildRun, run_child
+from harness.series.child import ChildRun, run_plan
 from harness.series.shared import SharedCluster
 from harness.signals import Stopped
 from infra.machines.api import InfraError
@@ -72,12 +70,8 @@ def run_all(sheet: Sheet, order: Order, place: Path, say: Callable[[str], None])
 def _one(row: Row, fault: Fault, order: Order, seed: int, shared: SharedCluster) -> None:
     """One run. An upgrade leaves servers of another version, so it has a cluster of its own."""
     made, taken = plan(fault, order.taken, order.version, order.before, order.cluster, seed)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-certify-")))
-        file = folder / "plan.toml"
-        file.write_text(made.to_toml())
-        alone = fault.name == UPGRADE
-        done = run_child(["--plan", str(file), *([] if alone else shared.options())], order.store)
+    alone = fault.name == UPGRADE
+    done = run_plan(made, [] if alone else shared.options(), order.store)
     if done.stopped is not None:
         raise done.stopped
     if done.code == USAGE:

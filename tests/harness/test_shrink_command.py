@@ -14,7 +14,6 @@ from harness.cli.main import cli
 from harness.findings.signature import Sight, Sighting
 from harness.plan.plan import Plan
 from harness.series.child import ChildRun
-from harness.shrink import running
 from harness.signals import Stopped
 from results.store import RunDir
 from results.verdict import Verdict
@@ -38,8 +37,8 @@ class Runs:
         self.plans: list[Plan] = []
         self.options: list[Sequence[str]] = []
         self.die = die
-        monkeypatch.setattr(running, "run_child", self.child)
-        monkeypatch.setattr(running, "judge_stored", lambda folder: (None, None))
+        monkeypatch.setattr("harness.series.child.run_child", self.child)
+        monkeypatch.setattr("harness.findings.reproduce.judge_stored", lambda folder: (None, None))
         monkeypatch.setattr("harness.findings.signature.Signature.look", self.look)
 
     def child(self, args: Sequence[str], store: Path) -> ChildRun:

@@ -254,7 +254,7 @@ class Command:
         self.plans: list[Plan] = []
         self.options: list[Sequence[str]] = []
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(running, "run_child", self.child)
+        monkeypatch.setattr("harness.series.child.run_child", self.child)
         monkeypatch.setattr(lifecycle, "check", lambda plan: None)  # (Java is asked about the settings)
         monkeypatch.setattr(running, "_judged", lambda done: next(self.runs))
 
