@@ -17,31 +17,29 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from results.errors import HistoryError, in_bytes
-from results.reading import opened, read_toml
+from results.reading import opened
 from results.report.layout import render_template
 from results.report.trends import trends_page
 from results.report.words import text
-from results.retention import size_of
 from results.side_by_side import side_by_side
-from results.store import RunDir, RunSummary, Store
+from results.store import RunDir
 from results.trends import read_trends
 from results.verdict_table import VERDICTS
+from results.web_list import index as list_of_runs
+from results.web_stores import FILES, Stores, href, is_page
 
 log = logging.getLogger(__name__)
 
-PAGE: Final = 100
-"""The number of runs on a page."""
 INLINE_LIMIT: Final = 8 << 20
 """Text files above so many bytes are downloads: browsers show them slowly."""
 ENTRIES: Final = 2000
@@ -53,64 +51,7 @@ IDLE_S: Final = 30.0
 """A connection that sends nothing for so long is closed."""
 
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_FILES: Final = "/files/"
 _STRICT: Final = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
-_MENDS: Final = 40
-"""The largest number of mends in a row."""
-_PAGES: Final = 12
-"""The largest number of pages of nights and comparisons that the list names."""
-_SORTS: Final = ("time", "name", "verdict")
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The facts of a run from its plan; empty texts if the plan has none.
-
-    version, build  of the servers: `5.5.0`, and the folder of the user's own jars. mends: their ids.
-    """
-
-    workload: str = ""
-    nemesis: str = ""
-    topology: str = ""
-    version: str = ""
-    build: str = ""
-    mends: str = ""
-    seed: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A run in the list. `label`: `<workload>-<nemesis>`; `folder`: its path in the store, with slashes; `known`: its
-    known findings and new anomalies.
-    """
-
-    time: str
-    label: str
-    verdict: str
-    reason: str
-    folder: str
-    known: str = ""
-    facts: Facts = field(default_factory=Facts)
-
-    def has(self, words: Sequence[str]) -> bool:
-        """True if all words (in small letters) occur in the run's texts in the list, its store included."""
-        texts = (self.time, self.label, self.verdict, self.known, self.reason, self.folder, *astuple(self.facts))
-        found = " ".join(texts).casefold()
-        return all(word in found for word in words)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A row with the data that only the rows of one page need. store: its name, unless it is the main one. size: of all
-    files.
-    """
-
-    row: Row
-    facts: Facts
-    store: str
-    folder: str
-    report: str | None
-    size: str
 
 
 @dataclass(frozen=True)
@@ -160,45 +101,6 @@ def _making(code: int, *, seconds: int | None = None, why: str = "") -> Response
     return response
 
 
-@dataclass(frozen=True)
-class Stores:
-    """The stores of a view: a main one, and others by name. All roots are resolved.
-
-    A path in the view is relative to the main store, or begins with `@NAME/`. No run's folder begins with `@`.
-    """
-
-    main: Path
-    others: Mapping[str, Path] = field(default_factory=dict)
-
-    @property
-    def roots(self) -> list[Path]:
-        return [self.main, *self.others.values()]
-
-    def find(self, relative: str) -> Path | None:
-        """The file or folder at a path of the view; see `confined`."""
-        first, _, rest = relative.lstrip("/").partition("/")
-        other = self.others.get(first[1:]) if first.startswith("@") else None
-        return confined(self.main, relative) if other is None else confined(other, rest)
-
-    def path_of(self, path: Path) -> str:
-        """The path of the view for a file or folder in one of the stores."""
-        for name, root in self.others.items():
-            if path.is_relative_to(root):
-                return Path(f"@{name}", path.relative_to(root)).as_posix()
-        return path.relative_to(self.main).as_posix()
-
-    def pages(self) -> list[tuple[str, str]]:
-        """(name, address) of the pages of nights and comparisons, the newest first."""
-        found = [page for root in self.roots for page in root.glob("*.html") if _is_page(self, page.resolve())]
-        found.sort(key=lambda page: page.stat().st_mtime, reverse=True)
-        return [(text(self.path_of(page).removeprefix("@"), 80), _href(self.path_of(page))) for page in found[:_PAGES]]
-
-
-def _is_page(stores: Stores, path: Path) -> bool:
-    """True for a page of a night or a comparison: an HTML file at the top of a store."""
-    return path.suffix == ".html" and path.parent in stores.roots and path.is_file()
-
-
 def create_app(
     store_root: Path,
     hosts: frozenset[str] = _HOSTS,
@@ -233,7 +135,7 @@ def create_app(
 
     @app.get("/")
     def index() -> Response:
-        return _html("index.html.j2", **_index(stores, request.args))
+        return _html("index.html.j2", **list_of_runs(stores, request.args))
 
     @app.get("/two")
     def two() -> Response:
@@ -243,8 +145,8 @@ def create_app(
     def trends() -> Response:
         return _trends(root, making)
 
-    @app.get(_FILES, defaults={"relative": ""})
-    @app.get(_FILES + "<path:relative>")
+    @app.get(FILES, defaults={"relative": ""})
+    @app.get(FILES + "<path:relative>")
     def files(relative: str) -> Response:
         found = stores.find(relative)
         if found is None:
@@ -327,118 +229,6 @@ class Server(ThreadedWSGIServer):
             self._places.release()
 
 
-def confined(root: Path, relative: str) -> Path | None:
-    """The file or folder at a path in the store, all links resolved; None if it does not exist or lies outside.
-
-    `root` must be resolved.
-    """
-    if "\0" in relative or ".." in relative.split("/"):
-        return None
-    try:
-        found = (root / relative.lstrip("/")).resolve(strict=True)
-    except (OSError, RuntimeError):
-        return None
-    return found if found.is_relative_to(root) else None
-
-
-def _rows(stores: Stores) -> list[Row]:
-    """The runs of all stores, the newest first."""
-    found = [_row(stores, run) for root in stores.roots for run in Store(root).runs()]
-    return sorted(found, key=lambda row: row.time, reverse=True) if stores.others else found
-
-
-def _row(stores: Stores, run: RunSummary) -> Row:
-    verdict = run.verdict.value if run.verdict else "unreadable" if run.broken else "unfinished"
-    plan = confined(run.path, "plan.toml")
-    facts = _facts(plan, run.name) if plan is not None and plan.is_file() else Facts(text(run.name, 120))
-    return Row(
-        f"{run.time:%Y-%m-%d %H:%M:%S}",
-        text(run.name, 120),
-        verdict,
-        text(run.reason),
-        stores.path_of(run.path),
-        _known(run),
-        facts,
-    )
-
-
-def _known(run: RunSummary) -> str:
-    """`known 5, 8; new lost`; empty if nothing needs an explanation, or the run was not compared with the findings."""
-    known = [f"known {', '.join(map(str, run.known))}"] if run.known else []
-    new = [f"new {', '.join(run.new)}"] if run.new else []
-    return text("; ".join([*known, *new]), 200)
-
-
-def _index(stores: Stores, requested: Mapping[str, str]) -> dict[str, Any]:
-    """The content of the list: the runs with all the words of `q`, sorted by `sort`, page `page` of them."""
-    query = requested.get("q", "")[:200]
-    sort = requested.get("sort", "time") if requested.get("sort") in _SORTS else "time"
-    up = requested.get("order", "asc" if sort != "time" else "desc") == "asc"
-    rows = _rows(stores)
-    found = [row for row in rows if row.has(query.casefold().split())]
-    if sort == "time":
-        found = found[::-1] if up else found
-    else:
-        # Sorting is stable: among equals the newest stays first.
-        found.sort(key=lambda row: row.label if sort == "name" else row.verdict, reverse=not up)
-    pages = max(1, -(-len(found) // PAGE))
-    number = requested.get("page", "1")
-    page = min(max(int(number) if number.isdecimal() and len(number) < 9 else 1, 1), pages)
-
-    def link(**changes: object) -> str:
-        now = {"q": query, "sort": sort, "order": "asc" if up else "desc", "page": 1}
-        return "/?" + urlencode({k: v for k, v in {**now, **changes}.items() if v != ""}, errors="replace")
-
-    return {
-        "runs": [_shown(stores, row) for row in found[(page - 1) * PAGE : page * PAGE]],
-        "total": len(rows),
-        "night_pages": stores.pages(),
-        "found": len(found),
-        "query": query,
-        "sort": sort,
-        "up": up,
-        "page": page,
-        "pages": pages,
-        "earlier": link(page=page - 1) if page > 1 else None,
-        "later": link(page=page + 1) if page < pages else None,
-        "sorted_by": {s: link(sort=s, order="desc" if s == sort and up else "asc") for s in _SORTS},
-    }
-
-
-def _shown(stores: Stores, row: Row) -> Shown:
-    folder = stores.find(row.folder)
-    report = stores.find(f"{row.folder}/report.html")
-    shown = _href(f"{row.folder}/report.html") if report is not None and report.is_file() else None
-    store = row.folder.partition("/")[0][1:] if row.folder.startswith("@") else ""
-    size = in_bytes(size_of(folder)) if folder is not None else ""
-    return Shown(row, row.facts, store, _href(row.folder + "/"), shown, size)
-
-
-def _facts(plan: Path, name: str) -> Facts:
-    """The facts of a plan. If it is unreadable, the folder's name replaces the workload."""
-    try:
-        state = plan.stat()
-        return _facts_of(plan, state.st_mtime_ns, state.st_size)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Facts(text(name, 120))
-
-
-@lru_cache(maxsize=20_000)
-def _facts_of(plan: Path, changed_ns: int, size: int) -> Facts:
-    """Facts of a plan, read once for each state of the file."""
-    tables = read_toml(plan, follow=False)
-    server = tables.get("server", {})
-    return Facts(
-        workload=text(tables["workload"], 60),
-        nemesis=", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none",
-        topology=" ".join(text(server[name], 60) for name in ("topology", "profile") if server.get(name)),
-        version=text(server.get("version", ""), 30),
-        build=text(server.get("jars", ""), 60),
-        mends=", ".join(text(mend, 10) for mend in server.get("mends", ())[:_MENDS]),
-        seed=text(str(tables.get("seed", "")), 20),
-    )
-
-
 def _two(stores: Stores, named: Sequence[str]) -> Response:
     """Two runs side by side; a line if the request does not name two."""
     folders = [found for name in named[:3] if (found := stores.find(name)) is not None and found.is_dir()]
@@ -452,7 +242,7 @@ def _two(stores: Stores, named: Sequence[str]) -> Response:
     for folder in folders:
         path = stores.path_of(folder)
         report = stores.find(f"{path}/report.html")
-        heads.append((text(path, 160), _href(f"{path}/report.html" if report is not None else f"{path}/")))
+        heads.append((text(path, 160), href(f"{path}/report.html" if report is not None else f"{path}/")))
     return _html("two.html.j2", heads=heads, sections=sections)
 
 
@@ -475,9 +265,9 @@ def _trends(root: Path, making: _Making) -> Response:
 def _folder(stores: Stores, folder: Path) -> Response:
     here = Path(stores.path_of(folder))
     if not request.path.endswith("/"):
-        return Response("", 301, {"Location": _href(here.as_posix() + "/")})
-    crumbs = [("runs", "/"), ("store", _FILES)]
-    crumbs += [(text(p.name, 80), _href(p.as_posix() + "/")) for p in [*reversed(here.parents), here] if p.name]
+        return Response("", 301, {"Location": href(here.as_posix() + "/")})
+    crumbs = [("runs", "/"), ("store", FILES)]
+    crumbs += [(text(p.name, 80), href(p.as_posix() + "/")) for p in [*reversed(here.parents), here] if p.name]
     names = sorted(os.listdir(folder))
     entries = [_entry(stores, folder / name) for name in names[:ENTRIES]]
     entries.sort(key=lambda e: not e.name.endswith("/"))
@@ -491,13 +281,13 @@ def _folder(stores: Stores, folder: Path) -> Response:
 
 
 def _entry(stores: Stores, path: Path) -> Entry:
-    name, href = path.name, stores.path_of(path)
-    found = stores.find(href)
+    name, place = path.name, stores.path_of(path)
+    found = stores.find(place)
     if found is None or not (found.is_dir() or found.is_file()):
         return Entry(text(name, 200), None, "not served")
     if found.is_dir():
-        return Entry(text(name, 200) + "/", _href(href + "/"), "")
-    return Entry(text(name, 200), _href(href), in_bytes(found.stat().st_size))
+        return Entry(text(name, 200) + "/", href(place + "/"), "")
+    return Entry(text(name, 200), href(place), in_bytes(found.stat().st_size))
 
 
 def _file(stores: Stores, path: Path) -> Response:
@@ -513,7 +303,7 @@ def _file(stores: Stores, path: Path) -> Response:
     # (With `direct_passthrough` this would not be called.)
     response.call_on_close(file.close)
     response.content_length = size
-    if path.name == "report.html" or _is_page(stores, path):
+    if path.name == "report.html" or is_page(stores, path):
         response.headers["Content-Type"] = "text/html; charset=utf-8"
         # (The data of a plot is in a link to download.)
         response.headers["Content-Security-Policy"] = _STRICT + "style-src 'unsafe-inline'; sandbox allow-downloads"
@@ -546,10 +336,6 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError as problem:
         return len(head) == 4096 and problem.start > 4080
     return True
-
-
-def _href(relative: str) -> str:
-    return _FILES + quote(relative, errors="surrogateescape")
 
 
 def _html(template: str, **values: object) -> Response:

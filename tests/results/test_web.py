@@ -17,7 +17,9 @@ from flask.testing import FlaskClient
 from results.store import RunDir, Store
 from results.verdict import CheckResult, Judgement, Verdict
 from results.verdict_file import write_verdict
-from results.web import CONNECTIONS, INLINE_LIMIT, PAGE, Server, confined, create_app, serve
+from results.web import CONNECTIONS, INLINE_LIMIT, Server, create_app, serve
+from results.web_list import PAGE
+from results.web_stores import confined
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
 NO_MENDS = "workload = 4\n[server]\nmends = 7"
@@ -400,7 +402,7 @@ def test_no_file_of_a_run_leads_out_of_the_store_or_has_no_end(
 def test_an_error_nobody_foresaw_is_a_page_and_a_line(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("results.web._rows", lambda root: 1 / 0)
+    monkeypatch.setattr("results.web_list._rows", lambda root: 1 / 0)
     page = browse(root).get("/")
     assert page.status_code == 500
     assert "ZeroDivisionError" not in page.text
