@@ -18,9 +18,10 @@ from harness.parts import registry
 from harness.parts.registry import PlugIn
 from harness.plan.defaults import default_client
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
+from harness.shipped import shipped
 from infra.options import dump, suggest, toml_value
 from infra.systems.api import NOT_AVAILABLE, TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology, nearest
-from infra.systems.mends.catalog import choose
+from infra.systems.mends import catalog
 from results.strikes import Strike
 
 STRICT: Final = "strict"
@@ -182,13 +183,14 @@ def _owned(others: Sequence[PlugIn]) -> str:
 
 
 def _mends(plan: Plan, owner: type[Topology]) -> tuple[str, ...]:
-    """The ids of the mends, for the versions of all servers. Raises SettingsError."""
+    """The mends, for the versions of all servers: ids, and files. Raises SettingsError."""
     if not plan.server.mends:
         return ()
     numbers = {plan.server.version or owner.default_version, *(rule.version for rule in plan.server.rules)}
     numbers |= {known for _, known in _unpinned(plan, owner)}
     versions = [version for version in owner.known_versions() if version.split()[-1] in numbers]
-    return tuple(str(mend.id) for mend in choose(plan.server.mends, versions))
+    words = [str(shipped(Path(word))) for word in catalog.ids(plan.server.mends)]
+    return tuple(mend.text for mend in catalog.choose(words, versions))
 
 
 def _unpinned(plan: Plan, owner: type[Topology]) -> list[tuple[str, str]]:
@@ -229,7 +231,7 @@ def make_topology(plan: ResolvedPlan, workload: Workload, versions: Sequence[str
             version=server.version,
             jars=Path(server.jars) if server.jars else None,
             jvm_options=server.jvm_options,
-            mends=[int(word) for word in server.mends],
+            mends=catalog.numbers(server.mends),
         ),
         rules=[_launch_rule(rule) for rule in server.rules],
         versions=versions,

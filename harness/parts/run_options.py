@@ -115,8 +115,8 @@ GROUPS: Final[Mapping[str, tuple[click.Option, ...]]] = {
             ["--mend", "mends"],
             shell_complete=mend_ids,
             multiple=True,
-            metavar="ID[,ID...]|all",
-            help="Correct known defects in the servers (harness list mends).",
+            metavar="ID[,ID...]|all|FILE",
+            help="Correct known defects in the servers (harness list mends), or apply a mend of your own.",
         ),
         click.Option(
             ["--set", "settings"],

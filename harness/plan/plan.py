@@ -98,7 +98,7 @@ class ServerRule:
 @dataclass(frozen=True)
 class ServerPlan:
     """Servers: their nodes (`topology`), their promises (`profile`), version of the published artifacts, a user's own
-    jars, JVM options, mends (ids of findings), settings by their own names. None: the workload or the topology
+    jars, JVM options, mends (ids of findings, files), settings by their own names. None: the workload or the topology
     decides.
     """
 

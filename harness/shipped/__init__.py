@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans and suites of `examples/` and the pages of the findings, as part of the package: commands of findings and
-documents name them, also where the package is installed without a checkout.
+"""The plans, suites and mutants of `examples/` and the pages of the findings, as part of the package: commands of
+findings and documents name them, also where the package is installed without a checkout.
 
-`plans`, `suites` and `findings` are links to folders of the checkout. A wheel has the files themselves.
+`plans`, `suites`, `mutants` and `findings` are links to folders of the checkout. A wheel has the files themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from results.reading import exists
 _HERE: Final = Path(__file__).parent
 
 _NAMED: Final = "examples"
-"""The first part of the path of a plan or a suite in a command: relative to a checkout."""
+"""The first part of the path of a plan, a suite or a mutant in a command: relative to a checkout."""
 
 
 def shipped(path: Path) -> Path:

@@ -300,11 +300,11 @@ def describe_builds(settings: ServerSettings, builds: Sequence[Build]) -> dict[s
 def require_unchanged(mends: Sequence[int], builds: Sequence[Build]) -> None:
     """Raises SettingsError for a mend of a class that differs in own jars: its effect there is unknown."""
     changed = {name for build in builds for name in build.changed}
-    chosen = [mend for mend in catalog.mends() if mend.id in mends]
+    chosen = catalog.named(mends)
     stale = {mend.id: sorted(changed & set(mend.classes)) for mend in chosen if changed & set(mend.classes)}
     if stale:
         classes = sorted({name.rpartition(".")[2] for names in stale.values() for name in names})
-        others = ",".join(str(mend.id) for mend in chosen if mend.id not in stale)
+        others = ",".join(mend.text for mend in chosen if mend.id not in stale)
         right = f"--mend {others} is right" if others else "no --mend is right"
         raise SettingsError(
             f"--mend {', '.join(map(str, stale))}: for {', '.join(classes)} of the published jars, and yours has other "

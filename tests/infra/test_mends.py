@@ -17,7 +17,17 @@ from infra.machines.api import InfraError, SettingsError
 from infra.systems.dledger import server as dledger
 from infra.systems.maven import fetch_jars
 from infra.systems.mends import apply
-from infra.systems.mends.catalog import Edit, Mend, choose, mend_of, mends, orders, read_mends
+from infra.systems.mends.catalog import (
+    Edit,
+    Mend,
+    applied,
+    choose,
+    mend_of,
+    mends,
+    numbers,
+    orders,
+    read_mends,
+)
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.settings import properties
 from results.deployment import DeploymentRecord, ServerRecord
@@ -121,6 +131,51 @@ def test_all_are_those_for_the_version() -> None:
 def test_a_wrong_choice_is_told(texts: Sequence[str], versions: Sequence[str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         choose(texts, versions)
+
+
+def own(folder: Path, name: str = "2001-x.toml", text: str = GOOD) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_a_file_of_a_user_is_a_mend_alone_and_beside_others(tmp_path: Path) -> None:
+    file = own(tmp_path)
+    assert [mend.text for mend in choose([f"5,{file}"], ["rocketmq 5.5.0"])] == ["5", file]
+    chosen = choose(["all", file], ["rocketmq 5.5.0"])
+    assert chosen[:-1] == choose(["all"], ["rocketmq 5.5.0"])
+    assert chosen[-1].id == 2001
+    assert numbers([mend.text for mend in chosen]) == [mend.id for mend in chosen]
+    assert applied([2001], "5.5.0") == [chosen[-1]]
+    assert not applied([2001], "5.4.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("2002-x.toml", GOOD.replace("5.5.0", "5.4.0"), "it is for rocketmq 5.4.0, and the servers are rocketmq 5.5.0"),
+        ("05-x.toml", GOOD, "5 has the id 5 too; another number is right"),
+        ("x.toml", GOOD, "a mend's file is named NN-NAME.toml"),
+        ("2003-x.toml", f"{GOOD}\n[mutant]\ndepth = 'd'\n", "2003-x.toml: mutant"),
+    ],
+)
+def test_a_wrong_file_of_a_user_is_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=message):
+        choose([own(tmp_path, name, text)], ["rocketmq 5.5.0"])
+
+
+def test_a_file_that_is_not_there_is_refused_and_so_are_two_with_one_id(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        choose([str(tmp_path / "2004-x.toml")], ["rocketmq 5.5.0"])
+    files = [own(tmp_path, "2005-x.toml"), own(tmp_path, "2005-y.toml")]
+    with pytest.raises(SettingsError, match=r"2005-x\.toml has the id 2005 too"):
+        choose(files, ["rocketmq 5.5.0"])
+
+
+def test_a_plan_keeps_the_file_of_a_mend(tmp_path: Path) -> None:
+    file = own(tmp_path, "2006-x.toml")
+    plan = resolve(Plan(workload="log", server=ServerPlan(mends=(file, "5"))))
+    assert plan.server.mends == ("5", file)
+    assert resolve(Plan.from_dict(plan.to_dict())).to_dict() == plan.to_dict()
 
 
 def test_a_plan_keeps_its_mends() -> None:

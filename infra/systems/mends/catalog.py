@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,6 +20,9 @@ ALL: Final = "all"
 """In place of ids: every mend for the versions of the run."""
 
 _FILE: Final = re.compile(r"(\d{2,4})-([a-z0-9-]+)\.toml")
+
+_own: dict[int, Mend] = {}
+"""Mends of files that plans of this process name, by id."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,24 @@ class _Head:
 
 
 @dataclass(frozen=True)
+class Mutant:
+    """The part of a file whose change does harm: a planted defect, to try the judges (docs/mutants.md)."""
+
+    promise: str = option(help="The promise that it breaks.")
+    anomalies: tuple[str, ...] = option(help="Each of them shows it.")
+    depth: Literal["a", "b", "c"] = option(help="What it needs: see docs/mutants.md.")
+    run: str = option(help="Options of `harness run` that should find it, besides --mend.")
+    log: str = option(help="The line of a server's log when it acts, without its time.")
+
+
+@dataclass(frozen=True)
 class Mend:
     """A correction of the cause of one finding.
 
     id        of the finding. also: of others with the same cause.
     versions  `SYSTEM VERSION` of the servers that it is for.
     reason    the change. upstream: the system's own correction or discussion of it; "": none known.
+    file      as `--mend` names it; "": it is one of the harness'. mutant: None: it corrects.
     """
 
     id: int
@@ -76,6 +91,13 @@ class Mend:
     versions: Sequence[str]
     edits: Sequence[Edit]
     also: Sequence[int] = ()
+    file: str = ""
+    mutant: Mutant | None = None
+
+    @property
+    def text(self) -> str:
+        """Its name in a plan, and for `--mend`."""
+        return self.file or str(self.id)
 
     @property
     def findings(self) -> Sequence[int]:
@@ -92,7 +114,7 @@ def read_mends(folder: Path) -> list[Mend]:
     """All mends of a folder, by id. Raises SettingsError if a file is wrong, or two have one id."""
     found: dict[int, Mend] = {}
     for path in sorted(folder.glob("*.toml")):
-        mend = _read(path)
+        mend = read_mend(path)
         if mend.id in found:
             raise SettingsError(f"{path}: there are two mends of finding {mend.id}; one file with all edits is right")
         found[mend.id] = mend
@@ -110,7 +132,8 @@ def mend_of(finding: int) -> Mend | None:
     return next((mend for mend in mends() if finding in mend.findings), None)
 
 
-def _read(path: Path) -> Mend:
+def read_mend(path: Path) -> Mend:
+    """Reads one file. Raises SettingsError."""
     named = _FILE.fullmatch(path.name)
     if named is None:
         raise SettingsError(f"{path}: a mend's file is named NN-NAME.toml, NN being the finding's id")
@@ -120,18 +143,20 @@ def _read(path: Path) -> Mend:
         raise SettingsError(f"{path}: cannot be read: {problem.strerror}") from None
     except ValueError as problem:
         raise SettingsError(f"{path}: {problem}") from None
-    edits = data.pop("edit", None)
+    edits, planted = data.pop("edit", None), data.pop("mutant", None)
     if not isinstance(edits, list) or not edits or not all(isinstance(edit, dict) for edit in edits):
         raise SettingsError(f"{path}: there is no [[edit]]; a mend changes at least one method")
     try:
         head = parse(_Head, data, str(path), "a mend")
         made = tuple(parse(Edit, edit, f"{path}: edit {n}", "an edit") for n, edit in enumerate(edits, start=1))
+        mutant = None if planted is None else parse(Mutant, planted, f"{path}: mutant", "a mutant")
     except OptionError as problem:
         raise SettingsError(str(problem)) from None
     strange = sorted({name for edit in made for name in edit.versions} - set(head.versions))
     if strange:
         raise SettingsError(f"{path}: an edit is for {strange[0]}, the mend for {' and '.join(head.versions)}")
-    return Mend(int(named[1]), named[2], head.reason, head.upstream, head.versions, made, head.also)
+    number, name = int(named[1]), named[2]
+    return Mend(number, name, head.reason, head.upstream, head.versions, made, head.also, mutant=mutant)
 
 
 def ids(texts: Iterable[str]) -> list[str]:
@@ -141,33 +166,67 @@ def ids(texts: Iterable[str]) -> list[str]:
 
 
 def choose(texts: Sequence[str], versions: Sequence[str]) -> list[Mend]:
-    """The mends that a user named (ids, or `all`), for servers of these versions (`rocketmq 5.5.0`), by id.
+    """The mends that a user named (ids, or `all`, and other files), for servers of these versions (`rocketmq
+    5.5.0`), by id.
 
-    Raises SettingsError for an id without a mend, and for a mend that is for none of the versions.
+    Raises SettingsError for an id without a mend, for a wrong file, and for a mend that is for none of the versions.
     """
     words, fitting = ids(texts), [mend for mend in mends() if set(mend.versions) & set(versions)]
+    files = [word for word in words if word.endswith(".toml")]
+    words = [word for word in words if word not in files]
     here = " and ".join(versions) or "of a version that is not known"
+    chosen = {}
+    for mend in map(own_mend, files):
+        if not set(mend.versions) & set(versions):
+            raise SettingsError(f"--mend {mend.file}: {_for_others(mend, here)}")
+        chosen[mend.id] = mend
     if words == [ALL]:
         if not fitting:
             raise SettingsError(f"--mend all: there is no mend for {here}  (harness list mends)")
-        return fitting
+        chosen |= {mend.id: mend for mend in fitting}
+        words = []
     known = {str(number): mend for mend in mends() for number in mend.findings}
-    chosen = {}
     for word in words:
-        mend = known.get(word.lstrip("0"))
-        if mend is None:
-            right = f"{', '.join(known)} or all (alone)"
+        found = known.get(word.lstrip("0"))
+        if found is None:
+            right = f"{', '.join(known)}, a file, or all (without ids)"
             raise SettingsError(f"--mend {word}: there is no such mend; {right} is right  (harness list mends)")
-        if mend not in fitting:
-            raise SettingsError(f"--mend {word}: it is for {' and '.join(mend.versions)}, and the servers are {here}")
-        chosen[mend.id] = mend
+        if found not in fitting:
+            raise SettingsError(f"--mend {word}: {_for_others(found, here)}")
+        chosen[found.id] = found
     return [chosen[number] for number in sorted(chosen)]
 
 
-def applied(numbers: Iterable[int], version: str | None) -> list[Mend]:
+def _for_others(mend: Mend, here: str) -> str:
+    return f"it is for {' and '.join(mend.versions)}, and the servers are {here}"
+
+
+def own_mend(file: str) -> Mend:
+    """Reads a user's own file, and keeps it for `named`. Raises SettingsError for a wrong file, and for an id that
+    another one has.
+    """
+    mend = replace(read_mend(Path(file)), file=file)
+    other = mend_of(mend.id) or _own.get(mend.id, mend)
+    if (other.file and Path(other.file).resolve()) != Path(file).resolve():
+        raise SettingsError(f"--mend {file}: {other.text} has the id {mend.id} too; another number is right")
+    _own[mend.id] = mend
+    return mend
+
+
+def numbers(texts: Iterable[str]) -> list[int]:
+    """The ids of mends as a resolved plan names them. Raises SettingsError."""
+    return [own_mend(text).id if text.endswith(".toml") else int(text) for text in texts]
+
+
+def named(wanted: Iterable[int]) -> list[Mend]:
+    """Mends by their ids: the harness', and files that `choose` or `numbers` have read."""
+    found = set(wanted)
+    return [mend for mend in (*mends(), *_own.values()) if mend.id in found]
+
+
+def applied(wanted: Iterable[int], version: str | None) -> list[Mend]:
     """The mends that are for a version (`5.5.0`; each system has other version numbers)."""
-    wanted = set(numbers)
-    return [m for m in mends() if m.id in wanted and version in {name.split()[-1] for name in m.versions}]
+    return [mend for mend in named(wanted) if version in {name.split()[-1] for name in mend.versions}]
 
 
 def orders(found: Iterable[Mend], version: str | None) -> Mapping[str, str]:
