@@ -50,6 +50,10 @@ _COMMANDS: Final = {
         "harness.cli.completion",
         "Print the script by which bash, zsh or fish completes commands, options and their values.",
     ),
+    "coverage": (
+        "harness.cli.coverage",
+        "Coverage of stored runs: requests by answer, role, fault and phase; and the gaps, with the command for each.",
+    ),
     "doctor": ("harness.cli.doctor", "Show what this machine can do, what it cannot, and the remedy."),
     "list": (
         "harness.cli.listing",

@@ -178,7 +178,7 @@ def read_matrix(path: Path = DEFAULT) -> Matrix:
                 (replace(cell, version=""), cell),
             ):
                 if why is None:
-                    why = known[key] if key in known else known.setdefault(key, _why_not(tried))
+                    why = known[key] if key in known else known.setdefault(key, why_not(tried))
             if why is None:
                 found.setdefault(cell.name, cell)
             else:
@@ -262,7 +262,7 @@ def _versions(topology: str) -> list[str]:
     return [name.split()[-1] for name, said in known.items() if not said.startswith(NOT_AVAILABLE)]
 
 
-def _why_not(cell: Cell) -> str | None:
+def why_not(cell: Cell) -> str | None:
     """The reason why a combination is impossible, or None. Starts nothing."""
     try:
         base = Plan.read(Path(cell.plan)) if cell.plan else Plan()
