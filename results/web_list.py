@@ -157,6 +157,11 @@ def _facts(plan: Path, name: str) -> Facts:
         return Facts(text(name, 120))
 
 
+def _id(mend: str) -> str:
+    """The id of a mend, of `16` or `mutants/1001-name.toml`."""
+    return text(mend.rpartition("/")[2].partition("-")[0], 10)
+
+
 @lru_cache(maxsize=20_000)
 def _facts_of(plan: Path, changed_ns: int, size: int) -> Facts:
     """Facts of a plan, read once for each state of the file."""
@@ -168,6 +173,6 @@ def _facts_of(plan: Path, changed_ns: int, size: int) -> Facts:
         topology=" ".join(text(server[name], 60) for name in ("topology", "profile") if server.get(name)),
         version=text(server.get("version", ""), 30),
         build=text(server.get("jars", ""), 60),
-        mends=", ".join(text(mend, 10) for mend in server.get("mends", ())[:_MENDS]),
+        mends=", ".join(_id(mend) for mend in server.get("mends", ())[:_MENDS]),
         seed=text(str(tables.get("seed", "")), 20),
     )

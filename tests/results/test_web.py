@@ -245,11 +245,13 @@ def test_another_sites_name_for_this_machine_is_refused(root: Path) -> None:
 def test_a_row_names_the_servers_the_seed_and_the_size(root: Path) -> None:
     """The facts that distinguish runs of the same kind."""
     run = add_run(root, "register-none", 0, Verdict.VALID)
-    servers = 'topology = "controller"\nprofile = "strict"\nversion = "5.5.0"\njars = "lib"\nmends = ["5", "6"]\n'
+    servers = (
+        'topology = "controller"\nprofile = "strict"\nversion = "5.5.0"\njars = "lib"\nmends = ["5", "2001-x.toml"]\n'
+    )
     run.plan.write_text(f"workload = 'register'\nseed = 77\n[server]\n{servers}")
     (run.nodes / "n1.log").write_text("x" * (1 << 20))
     (row,) = rows(browse(root).get("/").text)
-    assert "register none controller strict 5.5.0 own jars: lib 5, 6 77 valid" in row
+    assert "register none controller strict 5.5.0 own jars: lib 5, 2001 77 valid" in row
     assert "1.0 MiB report files" in row
 
 
