@@ -17,3 +17,15 @@ QUIET_S: Final = 55.0
 broker ends after 30 s (`consumerTimeoutMillisWhenSuspend`), a client looks for queues every 20 s
 (`rebalance.waitInterval`), and for routes every 5 s here.
 """
+
+SETTLED_S: Final = 25.0
+"""The time after a change of its members within which a group agrees on its members and its queues: clients look
+every 20 s (`rebalance.waitInterval`), and usually are notified at once."""
+
+HEARTBEAT_S: Final = 30.0
+"""The time that this takes longer after a fault or a change of a master: a client's heartbeat makes it known to a
+broker (`heartbeatBrokerInterval`)."""
+
+LOCK_S: Final = 60.0
+"""The time for which a broker keeps the lock of a member that was killed, so that no other orderly member gets its
+queues (`rocketmq.broker.rebalance.lockMaxLiveTime`)."""

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Broadcast, Delivered, Ordered, Prompt, Retried
+from checkers.messages.consuming import Broadcast, Delivered, Groups, Lag, Ordered, Prompt, Retried
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
@@ -22,6 +24,7 @@ def judged(group: Group, run: RunRecord) -> list[CheckResult]:
     judges: list[Checker] = [Delivered(wanted, quiet_s=10), *([Ordered(wanted, AGAIN)] if group.orderly else [])]
     if group.failing:
         judges.append(Retried(AGAIN, delays=not group.orderly))
+    judges += [Groups(), Lag(wanted)]
     return [judge.check(run) for judge in judges]
 
 
@@ -49,6 +52,13 @@ FINDS = {
     Bug.OFTEN: ("retried-too-often", {}),
     Bug.EARLY: ("out-of-order", {"orderly": True}),
     Bug.SHARED: ("two-owners", {"orderly": True}),
+    Bug.HOARD: ("queue-owned-twice", {"failing": 0.0}),
+    Bug.GHOST: ("dead-member-named", {}),
+    Bug.UNNAMED: ("live-member-unnamed", {}),
+    Bug.LAZY: ("committed-behind", {}),
+    Bug.STALE: ("wrong-lag", {}),
+    Bug.FORGOT: ("wrong-lag", {}),
+    Bug.AHEAD: ("committed-beyond", {}),
 }
 
 
@@ -178,3 +188,130 @@ def test_a_stall_shows_by_its_first_messages_and_a_backlog_does_not() -> None:
     late = behind(8)
     assert [(a.name, a.cases) for a in late.anomalies] == [("slow-to-group", 3)], "acknowledged within half a second"
     assert [(e.rule, e.used) for e in late.excuses] == [("slow-to-group", 7)]
+
+
+def shared_queues(
+    right_s: float, *, twice: bool = False, fault: float | None = None, unnamed_s: float = 0.0, ghost_s: float = 0.0
+) -> CheckResult:
+    """Two members and two queues; m1 crashes at 20 s, and m0 has its queue so long after that.
+
+    twice    m0 has it from the start, and gives it up so long after m1's start. fault: a fault of a second ends then.
+    unnamed_s, ghost_s   so long after the start of m0, and the end of m1, the broker has not noticed.
+    """
+    story = TimedStory()
+    crash, start = 20.0, 1.0
+    for member, begin in (("m0", start), ("m1", start)):
+        story.call(begin - 0.5, "join", None, None, f"{member}-1", group="g", member=member)
+    ends = 90.0
+    for n, key in enumerate(("t:a:0", "t:a:1")):
+        story.call(2 + n, "send", key, n + 1, [0, n + 1], node="n1", ask={"properties": {}})
+    both, one, other = ["t:a:0", "t:a:1"], ["t:a:0"], ["t:a:1"]
+    m0: list[tuple[float, list[object]]] = [(start, ["started", "c@m0-1"]), (start, ["queues", both if twice else one])]
+    m1: list[tuple[float, list[object]]] = [(start, ["started", "c@m1-1"]), (start, ["queues", other])]
+    if twice:
+        m0.append((start + right_s, ["queues", one]))
+    else:
+        story.call(crash, "crash", None, None, [], group="g", member="m1")
+        m0.append((crash + 0.01 + right_s, ["queues", both]))
+    if fault is not None:
+        story.fault(fault - 1, fault, "n1")
+    for at in range(3, 90, 2):
+        names = ["c@m0-1"] if at >= start + unnamed_s else []
+        names += ["c@m1-1"] if twice or at <= crash + ghost_s else []
+        story.call(at, "named-members", "t:a:0", None, names, group="g", node="n1")
+    for member, events in (("m0", m0), ("m1", m1)):
+        at = ends if member == "m0" or twice else 15.0
+        shown = [[kind, int((at + 0.01 - when) * S), 1, *rest] for when, (kind, *rest) in events]
+        story.call(at, "take", None, None, shown, group="g", member=member)
+    return Groups().check(story.run())
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "near", "far"),
+    [
+        ("queue-unowned", {}, {"right_s": 24.5}, {"right_s": 25.5}),
+        ("queue-owned-twice", {"twice": True}, {"right_s": 24.5}, {"right_s": 25.5}),
+        ("live-member-unnamed", {"right_s": 0.1}, {"unnamed_s": 25.0}, {"unnamed_s": 30.0}),
+        ("dead-member-named", {"right_s": 0.1}, {"ghost_s": 25.0}, {"ghost_s": 30.0}),
+    ],
+)
+def test_a_group_agrees_within_its_time(name: str, how: dict[str, Any], near: Any, far: Any) -> None:
+    """Just within the limit is silent, just beyond it is found, and a fault shortly before excuses it, counted."""
+    good = shared_queues(**how, **near)
+    assert good.verdict == Verdict.VALID, good.reason
+    assert not good.excuses
+    bad = shared_queues(**how, **far)
+    assert [(a.name, a.cases) for a in bad.anomalies] == [(name, 1)], bad.reason
+    assert bad.anomalies[0].limit_s == 25
+    excused = shared_queues(**how, **far, fault=15.0)
+    assert excused.verdict == Verdict.VALID, excused.reason
+    assert [(e.rule, e.used) for e in excused.excuses] == [(name, 1)]
+
+
+def test_a_fault_grants_heartbeats_and_no_more() -> None:
+    """The fault ends at 21 s; with a heartbeat's 30 s and the limit, the queue must have its owner by 76 s."""
+    assert shared_queues(54.0, fault=21.0).verdict == Verdict.VALID
+    assert [a.name for a in shared_queues(57.0, fault=21.0).anomalies] == ["queue-unowned"]
+
+
+def test_a_queue_without_owner_at_the_end_is_not_called_good() -> None:
+    """A drain that ends before the limit decides nothing."""
+    result = Groups().check(Group(3, bug=Bug.STUCK, end_s=28.0).run())
+    assert result.verdict == Verdict.UNKNOWN, result.reason
+    assert "without the right owners at the end" in result.reason
+
+
+def test_a_group_that_reports_nothing_is_not_called_good() -> None:
+    story = TimedStory()
+    story.call(0.1, "join", None, None, "m0-1", group="g", member="m0")
+    story.call(3, "take", None, None, [["started", S, 1, "c@m0-1"]], group="g", member="m0")
+    assert Groups().check(story.run()).verdict == Verdict.UNKNOWN
+    assert Groups(named=False).check(story.run()).verdict == Verdict.VALID, "an application need not know its queues"
+
+
+def at_rest(committed: int, *, crash: bool = False, fault: bool = False, undone: int | None = None) -> CheckResult:
+    """Ten messages of one queue, finished by one member, which leaves, or crashes, at 40 s; this offset afterwards.
+
+    fault    one strikes a second before that. undone: the offset of a message that the member never finished.
+    """
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    events: list[tuple[float, list[object]]] = [(0.5, ["queues", ["t:a:0"]])]
+    for n in range(10):
+        story.call(1 + n, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
+        events.append((1.1 + n, ["delivered", n + 1, "t:a:0", n, n + 1, 0, "a"]))
+        if n != undone:
+            events.append((1.2 + n, ["done", n + 1, True]))
+    story.call(39, "take", None, None, [[k, int((39.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
+    if fault:
+        story.fault(38, 39.5, "n1")
+    story.call(40, "crash" if crash else "leave", None, None, [], **about)
+    story.call(41, "committed", "t:a:0", None, committed, group="g", node="n1")
+    story.call(41, "consume-stats", "t:a:0", None, [["t:a:0", 10, committed]], group="g", node="n1")
+    shown = {"min": 0, "max": 10, "next": 10, "done": True, "phase": "final", "node": "n1"}
+    story.call(42, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(10)], **shown)
+    return Lag().check(story.run())
+
+
+def test_what_was_finished_is_committed() -> None:
+    """An offset short of it is found; one that stops at an unfinished message is right; a crash or a fault excuses."""
+    assert at_rest(10).verdict == Verdict.VALID
+    assert at_rest(10).stats["lag"] == 0
+    late = at_rest(9)
+    assert [(a.name, a.cases) for a in late.anomalies] == [("committed-behind", 1)]
+    assert at_rest(4, undone=4).verdict == Verdict.VALID
+    assert [a.name for a in at_rest(3, undone=4).anomalies] == ["committed-behind"]
+    for excused in (at_rest(9, crash=True), at_rest(9, fault=True)):
+        assert excused.verdict == Verdict.VALID
+        assert [(e.rule, e.used) for e in excused.excuses] == [("committed-behind", 1)]
+
+
+def test_figures_that_were_not_asked_for_prove_nothing() -> None:
+    story = TimedStory()
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {}})
+    shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
+    story.call(42, "replica-read", "t:a:0", 0, [[0, 1]], **shown)
+    result = Lag().check(story.run())
+    assert result.verdict == Verdict.UNKNOWN
+    assert "not every queue was asked for" in result.reason

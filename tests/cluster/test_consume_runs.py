@@ -23,12 +23,12 @@ def test_a_push_consumer_group_through_kills_of_the_master(tmp_path: Path) -> No
     ended = run(*CONSUME, *kills, "--nodes", "3", "--listener", "orderly", "--time-limit", "20", store=tmp_path)
     assert ended.code == 0, ended.out + ended.err
     results = ended.results()
-    for name in (*JUDGES, "ordered"):
+    for name in (*JUDGES, "ordered", "groups", "lag"):
         assert results[name]["verdict"] == "valid", ended.out
     lives = {delivery.life for delivery in takes(ended.dir.load().history).deliveries}
     assert len(lives) > 3, "no member came back after a crash"
     done = Counter(op.f for op in ended.ops if op.type == "ok")
-    for f in ("send", "join", "take", "crash", "committed"):
+    for f in ("send", "join", "take", "crash", "committed", "named-members", "consume-stats"):
         assert done[f], f
 
 

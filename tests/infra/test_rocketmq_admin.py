@@ -8,7 +8,7 @@ import json
 import pytest
 from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving
 
-from infra.systems.remoting.connection import Broken, Refused
+from infra.systems.remoting.connection import Broken, Malformed, Refused
 from infra.systems.rocketmq.protocol.admin import (
     AdminError,
     BrokerAdmin,
@@ -67,6 +67,14 @@ def test_brokers() -> None:
             assert await broker.delay_offsets() == {2: 9}
             server.body = b'{"consumerIdList":["c"]}'
             assert await broker.consumers("g") == ["c"]
+            offsets = b'{"brokerOffset":9,"consumerOffset":7,"lastTimestamp":1,"pullOffset":7}'
+            queue = b'{"brokerName":"a","queueId":1,"topic":"t"}'
+            server.body = b'{"consumeTps":0.0,"offsetTable":{' + queue + b":" + offsets + b"}}"
+            assert await broker.consume_stats("g", "t") == {1: (9, 7)}
+            assert server.last.ext == {"consumerGroup": "g", "topic": "t"}
+            server.body = b'{"offsetTable":{"nonsense":{}}}'
+            with pytest.raises(Malformed, match="invalid figures of a group"):
+                await broker.consume_stats("g", "t")
             server.body = b'{"master":true,"inSyncSlaveNums":2}'
             assert (await broker.ha_status())["inSyncSlaveNums"] == 2
             assert await broker.topic_exists("t") is True

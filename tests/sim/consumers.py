@@ -42,6 +42,13 @@ class Bug(Enum):
     OFTEN = "a message that failed for the last time comes again"
     EARLY = "now and then a message comes before the one before it is finished"
     SHARED = "a former owner goes on for a while beside the new one"
+    HOARD = "a former owner keeps a queue that another one has"
+    GHOST = "the broker goes on naming members that crashed"
+    UNNAMED = "after the load, the broker does not name a member that is there"
+    LAZY = "members do not commit at the end"
+    STALE = "the figures of an administrator show less than the queue has"
+    FORGOT = "the figures of an administrator show another offset of the group than its members get"
+    AHEAD = "the offset of the group is behind the end of a queue"
 
 
 @dataclass
@@ -73,6 +80,11 @@ class _Member:
     late: dict[str, float] = field(default_factory=dict)
     """Queues that it gives up at a time, although another one has them already."""
 
+    @property
+    def client(self) -> str:
+        """The id by which the broker knows it."""
+        return f"10.0.0.1@{self.name}-{self.life}"
+
 
 class Group:
     """One run. tags: the filter of the group; None: everything. planted: the number of times that the bug struck."""
@@ -100,6 +112,8 @@ class Group:
         self.retried = 0
         self.dead: list[int] = []
         self.members = [_Member(f"m{i}", back=i * 0.3) for i in range(3)]
+        self.named: set[str] = set()
+        """The client ids that the broker names."""
         self.rebalance = 0.0
         self.ids = 0
 
@@ -119,15 +133,31 @@ class Group:
             if round(now / _STEP) % 4 == 0:
                 for member in self.members:
                     self._tell("take", member, now)
+            if round(now / _STEP) % 40 == 1:
+                if self.bug is Bug.UNNAMED and now > LOAD_S:
+                    self.planted = 1
+                    self.named.discard(self.members[0].client)
+                self.story.call(now, "named-members", "t:a:0", None, sorted(self.named), group=GROUP, node="n1")
             now += _STEP
+        if self.bug is Bug.HOARD:
+            self.planted = sum(sum(key in member.at for member in self.members) > 1 for key in QUEUES)
         for member in self.members:
             for key in member.at:
                 self._commit(member, key)
             self._tell("leave", member, now)
         shown = [[offset, each] for offset, each in enumerate(self.dead)]
         self.story.call(now + 1, "dead-letters", f"%DLQ%{GROUP}:a:0", 0, shown, done=True)
+        if self.bug is Bug.AHEAD:
+            self.committed[QUEUES[0]] += 3
+            self.planted = 1
+        figures = [
+            [key, len(log) - (self.bug is Bug.STALE), self.committed[key] - 2 * (self.bug is Bug.FORGOT)]
+            for key, log in self.logs.items()
+        ]
+        self.planted += self.bug in (Bug.STALE, Bug.FORGOT)
+        self.story.call(now + 1, "consume-stats", QUEUES[0], None, figures, group=GROUP, node="n1")
         for key, log in self.logs.items():
-            self.story.call(now + 1, "committed", key, None, self.committed[key], group=GROUP)
+            self.story.call(now + 1, "committed", key, None, self.committed[key], group=GROUP, node="n1")
             for node in ("n1", "n2"):
                 shown = [[offset, each] for offset, each in enumerate(log)]
                 about = {"min": 0, "max": len(log), "next": len(log), "done": True, "phase": "final", "node": node}
@@ -152,12 +182,17 @@ class Group:
             member.__init__(member.name, life, True, commits=now + _COMMIT)  # type: ignore[misc]
             extra = {"group": GROUP, "member": member.name}
             self.story.call(now, "join", None, None, f"{member.name}-{life}", took=0.001, **extra)
-            member.told.append((now + 0.002, ["started", "client"]))
+            member.told.append((now + 0.002, ["started", member.client]))
+            self.named.add(member.client)
             self.rebalance = now + _REBALANCE
         elif member.alive and now < LOAD_S and self.dice.random() < _STEP / 12:
             member.told = [each for each in member.told if each[0] <= now]
             self._tell("crash", member, now)
             self.retries += [(now + 1, work.id, work.attempt) for work in member.open if work.key.startswith("%")]
+            if self.bug is Bug.GHOST:
+                self.planted += 1
+            else:
+                self.named.discard(member.client)
             member.alive, member.back = False, now + 2
             self.rebalance = now + _REBALANCE
 
@@ -175,6 +210,8 @@ class Group:
                 continue
             for member in there:
                 if member is not owner and key in member.at and key not in member.late:
+                    if self.bug is Bug.HOARD:
+                        continue
                     if self.bug is Bug.SHARED and any(work.key == key for work in member.open):
                         member.late[key] = now + 1
                         self.planted += 1
@@ -199,6 +236,9 @@ class Group:
         del member.at[key]
 
     def _commit(self, member: _Member, key: str) -> None:
+        if self.bug is Bug.LAZY and self.ids and max(map(len, self.logs.values())) > 20:
+            self.planted = 1
+            return
         unfinished = [work.offset for work in member.open if work.key == key and not work.key.startswith("%")]
         at = min([member.at[key], *unfinished])
         self.committed[key] = max(self.committed[key], at)

@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from harness.api import Completion
 from infra.machines.api import InfraError
+from infra.systems.outcome import Outcome
+from infra.systems.remoting.connection import RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin
 from results.op import Op
+from workloads.brokers import READ_DEADLINE_S
 from workloads.consume.crew import Crew
-from workloads.places import queue_of
+from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
 
 NO_TOPIC: Final = 17
 """The code of an answer: TOPIC_NOT_EXIST."""
+
+NO_MEMBER: Final = (1, "no consumer for this group")
+"""The code and the remark of an answer: the broker has got no heartbeat of any member."""
 
 TAKE_S: Final = 0.1
 """The time for which a take waits for a first event."""
@@ -46,6 +53,8 @@ class ConsumeOps(QueueOps):
                 return await self._as_member(op)
             case "dead-letters":
                 return await self._dead_letters(op)
+            case "named-members" | "consume-stats":
+                return await self._as_administrator(op)
         return await super().invoke(op)
 
     async def _dead_letters(self, op: Op) -> Completion:
@@ -60,6 +69,31 @@ class ConsumeOps(QueueOps):
             return Completion("ok", [], extra={"node": node, "done": True})
         return read
 
+    async def _as_administrator(self, op: Op) -> Completion:
+        """Asks the master of a broker group for the members of the consumer group, or for its offsets: a list of queue,
+        end of the queue, offset.
+        """
+        queue, group = queue_of(op.key), op.extra["group"]
+        extra: dict[str, Any] = {"group": group}
+        node = await self.master(queue.group)
+        if node is None:
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was asked", extra)
+        extra["node"] = node
+        try:
+            async with BrokerAdmin(
+                *self.places.endpoints[node], deadline_s=min(READ_DEADLINE_S, self.deadline_s)
+            ) as broker:
+                if op.f == "named-members":
+                    return Completion("ok", sorted(await broker.consumers(group)), extra=extra)
+                stats = await broker.consume_stats(group, queue.topic)
+        except (RemotingError, AdminError) as problem:
+            if isinstance(problem, AdminError) and problem.code == NO_MEMBER[0] and NO_MEMBER[1] in str(problem):
+                return Completion("ok", [], extra=extra)
+            self.learn(queue.group, node, Outcome("fail", ""))
+            return Completion("fail", op.value, str(problem), extra)
+        figures = [[Queue(queue.topic, queue.group, n).key, *figure] for n, figure in sorted(stats.items())]
+        return Completion("ok", figures, extra=extra)
+
     async def _as_member(self, op: Op) -> Completion:
         member = op.extra["member"]
         extra = {"group": op.extra["group"], "member": member}
@@ -69,7 +103,7 @@ class ConsumeOps(QueueOps):
                     return Completion("ok", self.crew.join(member), extra=extra)
                 case "take":
                     events = await self.crew.take(member, TAKE_S)
-                    extra["behind"] = self.crew.behind
+                    extra |= {"behind": self.crew.behind, "astray": self.crew.astray}
                     if any(event[0] == "ended" for event in events):
                         extra["ended"] = True
                     return Completion("ok", events, extra=extra)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class Seat:
     """(life, number of a delivery) -> its message and attempt, until it is done."""
     told: list[tuple[int, int, Shown]] = field(default_factory=list)
     """Its events that no op has taken yet, with their times (ns, `time.monotonic_ns`) and lives."""
+    owned: Sequence[str] = ()
+    """The queues that its process reported last."""
 
     def hear(self, events: Sequence[Event], life: int) -> list[tuple[Any, int, bool]]:
         """Keeps events of its process. Returns the messages that it is done with, each with its attempt and result."""
@@ -60,6 +63,8 @@ class Seat:
             if found is None:
                 continue
             self.told.append((event.at, life, found))
+            if found[0] == "queues" and life == self.joins:
+                self.owned = found[1]
             if found[0] == "delivered":
                 self.working[life, found[1]] = found[4], found[5]
             elif found[0] == "done" and (life, found[1]) in self.working:
@@ -76,11 +81,22 @@ class Crew:
 
     consume  the command that starts the consumer, without its instance name. again: the further attempts of a message
              that failed.
+    queues   those that members report to have; empty: they report none. shared: each member has all of them.
     """
 
-    def __init__(self, nodes: Sequence[Node], program: Program, consume: Mapping[str, Any], again: int) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        program: Program,
+        consume: Mapping[str, Any],
+        again: int,
+        queues: Sequence[str] = (),
+        *,
+        shared: bool = False,
+    ) -> None:
         self.seats = {f"m{i}": Seat(f"m{i}", node) for i, node in enumerate(nodes)}
         self._program, self._consume, self._again = program, consume, again
+        self._queues, self._shared = queues, shared
         self._owed: set[Any] = set()
         self._settled: set[Any] = set()
         self._users = 0
@@ -100,6 +116,13 @@ class Crew:
         """The number of messages that the group should get, and has neither finished nor given up."""
         self._owed -= self._settled
         return len(self._owed)
+
+    @property
+    def astray(self) -> int:
+        """The number of queues that not exactly the right members have: one, or all of them."""
+        there = [seat for seat in self.seats.values() if seat.application is not None]
+        owners = Counter(queue for seat in there for queue in seat.owned)
+        return sum(owners[queue] != (len(there) if self._shared else 1) for queue in self._queues)
 
     def _hear(self, seat: Seat, events: Sequence[Event], life: int) -> None:
         settled = seat.hear(events, life)
@@ -123,6 +146,7 @@ class Crew:
         if seat.application is not None:
             return f"{member}-{seat.joins}"  # of the phase before
         seat.joins += 1
+        seat.owned = ()
         instance = f"{member}-{seat.joins}"
         application = seat.application = Application(seat.node, f"application-{member}", self._program.argv)
         seat.starting = asyncio.get_running_loop().create_task(self._start(seat, application, instance))

@@ -43,8 +43,9 @@ class Members(Generator):
     goes_every_s  the average time between two ends of a member, every second one a crash; 0: it stays.
     quiet_s       it ends after so long a time without a delivery; 0: it goes on. done_s: the same when the group is
                   behind with no message that was acknowledged.
+    astray_s      the same when not every queue has its owner.
     ends          True: each leaves in an orderly way, and this generator ends.
-    heard         the time (ns) of the last delivery, or of the first op. behind: as the last take said.
+    heard         the time (ns) of the last delivery or join, or of the first op. behind, astray: as the last take said.
     """
 
     group: str
@@ -52,9 +53,11 @@ class Members(Generator):
     goes_every_s: float
     quiet_s: float = 0
     done_s: float = 0
+    astray_s: float = 0
     ends: bool = False
     heard: int | None = None
     behind: int = 1
+    astray: int = 0
     seats: Mapping[int, Seat] = field(default_factory=dict)
 
     def op(self, ctx: Context) -> Step:
@@ -63,6 +66,8 @@ class Members(Generator):
         if self.ends and all(self.seats.get(thread, Seat()).turn for thread in threads):
             return None
         quiet_s = self.quiet_s if self.behind else self.done_s
+        if self.astray:
+            quiet_s = max(quiet_s, self.astray_s)
         if self.quiet_s and self.heard is not None and ctx.time - self.heard > quiet_s * SECOND:
             return None
         for thread in members(ctx.free_takers, ctx.turn % ctx.process_map.concurrency):
@@ -90,10 +95,13 @@ class Members(Generator):
             return self
         thread = ctx.process_map.thread_of(event.process)
         seat = self._after(self.seats.get(thread, Seat()), event, ctx.time, thread)
-        delivers = self.heard is None or (event.f == "take" and any(e[0] == "delivered" for e in event.value or ()))
-        heard = event.time if delivers else self.heard
-        behind = event.extra.get("behind", self.behind) if event.f == "take" else self.behind
-        return replace(self, heard=heard, behind=behind, seats={**self.seats, thread: seat})
+        delivers = event.f == "take" and any(each[0] == "delivered" for each in event.value or ())
+        heard = event.time if delivers or self.heard is None or event.f == "join" else self.heard
+        if event.f == "take":
+            behind, astray = event.extra.get("behind", self.behind), event.extra.get("astray", self.astray)
+        else:
+            behind, astray = self.behind, self.astray
+        return replace(self, heard=heard, behind=behind, astray=astray, seats={**self.seats, thread: seat})
 
     def _after(self, seat: Seat, event: Op, now: int, thread: int) -> Seat:
         gone = event.extra.get("ended", False)

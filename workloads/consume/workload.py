@@ -15,9 +15,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
-from checkers.messages.consumer_times import DELAYS_S, ORDERLY_S, QUIET_S
+from checkers.messages.consumer_times import DELAYS_S, HEARTBEAT_S, LOCK_S, ORDERLY_S, QUIET_S, SETTLED_S
 from harness.api import Client, RunContext
-from harness.generator import Generator, Invocation
+from harness.generator import Generator, Invocation, Source
 from harness.plan.plan import Plan, PlanError
 from infra.machines.api import Share
 from infra.options import Seconds, option
@@ -45,6 +45,9 @@ may have been stored, too. One that is behind gets `QUIET_S`, and two seconds.""
 DRAIN_S: Final = 90.0
 """The longest time for that."""
 
+ASK_S: Final = 2.0
+"""The time between two requests to the master of a broker group for the members of the group."""
+
 _GRPC_AGAIN: Final = 16
 """The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
 
@@ -56,6 +59,8 @@ consumer is the proxy's own, 60 s by default, which a process that is killed wou
 _REVIVED_S: Final = 20.0
 """The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
 for late acknowledgements."""
+
+_TRIES: Final = 3
 
 _ROUTE_MS: Final = 5000
 _COMMIT_MS: Final = 5000
@@ -129,6 +134,14 @@ class ConsumeWorkload(MessageWorkload):
         # Members of a broadcast group are behind one by one, which nobody counts.
         self.done_s = self.quiet_s if self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
+        # A proxy has the members' heartbeats, and pops need no queues.
+        self.direct = self.options.library == "remoting" and self.options.application is None
+        self.lags = self.direct and self.options.listener != "broadcast"
+        # A member that was killed keeps the locks of its queues.
+        locks = self.options.listener == "orderly"
+        self.settled_s = SETTLED_S + (LOCK_S if locks else 0)
+        # With both, the final reads would have no time.
+        self.astray_s = self.settled_s + (0 if locks else HEARTBEAT_S) + 3
         self._crew: Crew | None = None
 
     @property
@@ -175,7 +188,8 @@ class ConsumeWorkload(MessageWorkload):
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(versions[0]), self.options.application
         program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
-        self._crew = Crew(nodes, program, consume, self.again)
+        queues = self.places.keys if self.direct else ()
+        self._crew = Crew(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
 
     def client(self, context: RunContext, thread: int) -> Client:
@@ -192,26 +206,47 @@ class ConsumeWorkload(MessageWorkload):
             op = plain(n)
             return replace(op, extra={"properties": self.work.of(op.value)})
 
-        return gen.reserve(self.options.members, members, default=send)
+        others = gen.any_(self._asking(), send) if self.direct else send
+        return gen.reserve(self.options.members, members, default=others)
+
+    def _of_brokers(self, f: str) -> list[Invocation]:
+        """An op for each broker group, whose key is the first queue there."""
+        return [
+            Invocation(f, Queue(self.places.topic, group, 0).key, None, {"group": self.group})
+            for group in self.places.groups
+        ]
+
+    def _asking(self) -> Generator:
+        """Requests for the members that the masters name, for ever."""
+        asks = self._of_brokers("named-members")
+        return gen.rate(len(asks) / ASK_S, lambda n: asks[n % len(asks)])
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """The members continue until nothing comes any more, and leave; then every replica is read through."""
         count = self.options.members
-        rest = gen.time_limit(self.drain_s, Members(self.group, 0, 0, quiet_s=self.quiet_s, done_s=self.done_s))
+        going = Members(
+            self.group, 0, 0, quiet_s=self.quiet_s, done_s=self.done_s, astray_s=self.astray_s if self.direct else 0
+        )
+        rest = gen.reserve(count, gen.time_limit(self.drain_s, going))
+        if self.direct:
+            rest = gen.shortest_any(rest, gen.reserve(count, None, default=self._asking()))
         leave = Members(self.group, 0, 0, ends=True)
         of_group = {"group": self.group}
-        last = [Invocation("committed", key, None, of_group) for key in self.places.keys]
+        last: list[Source] = [Invocation("committed", key, None, of_group) for key in self.places.keys]
         dead = [Queue(f"%DLQ%{self.group}", group, 0).key for group in self.places.groups]
         last += [Invocation("dead-letters", key, 0, of_group) for key in dead] if self.options.failing else []
+        if self.lags:
+            last += [gen.concurrency_limit(1, gen.limit(_TRIES, gen.until_ok(gen.repeat(ask))))
+                     for ask in self._of_brokers("consume-stats")]  # fmt: skip
         return self.final_phases(
-            gen.clients(gen.reserve(count, rest)),
+            gen.clients(rest),
             gen.clients(gen.reserve(count, leave)),
             gen.clients(gen.any_(*last)),
             self.read_replicas(),
         )
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.messages.consuming import Broadcast, Delivered, Ordered, Prompt, Retried
+        from checkers.messages.consuming import Broadcast, Delivered, Groups, Lag, Ordered, Prompt, Retried
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
@@ -225,6 +260,10 @@ class ConsumeWorkload(MessageWorkload):
                 Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
             )
         of_group.append(Prompt())
+        if self.direct:
+            of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
+        if self.lags:
+            of_group.append(Lag(wanted))
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 
     def server_settings(self) -> Mapping[str, str]:

@@ -61,6 +61,7 @@ class Takes:
     """All of it, in order of time.
 
     queues  life -> (time, its queues from then on). ends: life -> the time of its end.
+    started life -> (the time from which its consumer runs, the id by which brokers know it).
     quiet   the time (ns) from the last delivery to the last op of a member that was there.
     problems   exceptions of members, and processes that ended by themselves: (time, life, text).
     """
@@ -68,6 +69,7 @@ class Takes:
     deliveries: list[Delivery] = field(default_factory=list)
     queues: dict[Life, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
     ends: dict[Life, int] = field(default_factory=dict)
+    started: dict[Life, tuple[int, str]] = field(default_factory=dict)
     problems: list[tuple[int, Life, str]] = field(default_factory=list)
     until: int = 0
 
@@ -96,6 +98,8 @@ def takes(history: History) -> Takes:
             case "done" if (life, rest[0]) in open_:
                 delivery = open_.pop((life, rest[0]))
                 delivery.end, delivery.done = at, bool(rest[1])
+            case "started":
+                found.started.setdefault(life, (at, str(rest[0])))
             case "queues":
                 found.queues.setdefault(life, []).append((at, frozenset(rest[0])))
             case "failed" | "ended":

@@ -244,6 +244,22 @@ class BrokerAdmin(Server):
         reply = await self.json(Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
         return list(reply.get("consumerIdList") or [])
 
+    async def consume_stats(self, group: str, topic: str) -> dict[int, tuple[int, int]]:
+        """Queue -> its end and the group's offset, as `mqadmin consumerProgress` shows them. No offset is 0 here. A
+        group that is online and does not subscribe to the topic has no queues.
+        """
+        ext = {"consumerGroup": group, "topic": topic}
+        table = (await self.json(Request.GET_CONSUME_STATS, ext)).get("offsetTable") or {}
+        try:
+            queues = [(json.loads(key), value) for key, value in table.items()]
+            return {
+                int(queue["queueId"]): (int(value["brokerOffset"]), int(value["consumerOffset"]))
+                for queue, value in queues
+                if queue["topic"] == topic
+            }
+        except (ValueError, TypeError, KeyError) as e:
+            raise Malformed(f"{self.address}: invalid figures of a group: {type(e).__name__}: {e}") from None
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerMetadata:

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges that a group agrees on its members and on its queues soon after a change.
+
+Source: "Clustering consumption" (docs/en/Features.md of apache/rocketmq): the members of a group share the queues. The
+broker drops a member whose connection ends (`ConsumerManager.doChannelCloseEvent`) and notifies the others, which share
+the queues again at once (`NOTIFY_CONSUMER_IDS_CHANGED`), and in any case every 20 s (`rebalance.waitInterval`). Each
+member sends a heartbeat to every broker at its start and every 30 s (`heartbeatBrokerInterval`).
+
+Two views are compared with the members that live: the members' own reports of their queues, and the client ids that the
+masters name (GET_CONSUMER_LIST_BY_GROUP), which the run samples.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from checkers.base.cases import Case, anomalies
+from checkers.base.legality import conclude
+from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.consumer_times import HEARTBEAT_S, SETTLED_S
+from checkers.messages.consuming.takes import Life, Takes, takes
+from checkers.messages.ops import of_messages
+from results.figures import SECOND, clock, many
+from results.history import History
+from results.op import OK
+from results.record import RunRecord
+from results.verdict import CheckResult, Excuse
+
+_UNOWNED: Final = "queue-unowned"
+_SHARED: Final = "queue-owned-twice"
+_NAMED: Final = int(SETTLED_S * SECOND)
+
+
+class Span(NamedTuple):
+    """A time (ns), from `start` to `end`."""
+
+    start: int
+    end: int
+
+
+@dataclass
+class Presence:
+    """One process of a member. Times in ns.
+
+    begun    its start was requested. started: its consumer runs; None: not reported.
+    ending   its end was requested, or it was found dead; None: it stayed. ended: it is gone; None: not, or unknown.
+    client   the id that brokers know it by.
+    """
+
+    life: Life
+    begun: int
+    started: int | None = None
+    ending: int | None = None
+    ended: int | None = None
+    client: str | None = None
+
+
+class Wrong(NamedTuple):
+    """A queue without exactly the owners that it should have, from `start` to `end` (ns)."""
+
+    name: str
+    key: str
+    start: int
+    end: int
+    owners: str
+
+
+class Groups:
+    """`queue-unowned`, `queue-owned-twice`, `dead-member-named`, `live-member-unnamed`.
+
+    shared    True: each member has every queue (broadcast); False: one member has it.
+    named     True if the members' heartbeats reach the brokers; False: they are not asked.
+    within_s  the time after a change of the members within which each queue must have its owner; brokers must name the
+              members within `SETTLED_S`. After a fault or a change of a master, `HEARTBEAT_S` more.
+    """
+
+    name = "groups"
+
+    def __init__(self, *, shared: bool = False, named: bool = True, within_s: float = SETTLED_S) -> None:
+        self.shared, self.named, self.limit = shared, named, int(within_s * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `changes` of members, `queues`, `answers` of brokers; `settled_p50_s` and `settled_max_s`: from a
+        change until each queue has its owners, where no other change came before.
+        """
+        told, scene = takes(run.history), RunTimeline(run)
+        there = _presences(run.history, told)
+        keys = _queues(run.history, told)
+        groups = sorted({group_of(key) or "" for key in keys})
+        faults = _faults(scene, groups, told.until)
+        changes = [span for presence in there for span in _changes_of(presence, told.until)]
+        wrong = list(_wrong(there, told, keys, self.shared)) if any(told.queues.values()) else []
+        late, excused, open_ = self._late(wrong, _merged([*changes, *faults]), told.until)
+        names = _Names(run.history, there, faults) if self.named else None
+        found = [
+            *anomalies(scene, "queue-unowned", [c for c in late if c.name == _UNOWNED], "{n} times a queue had too few "
+                       "owners although the members were there", limit=self.limit),
+            *anomalies(scene, "queue-owned-twice", [c for c in late if c.name == _SHARED], "{n} times several members "
+                       "had a queue that is for one", limit=self.limit),
+            *anomalies(scene, "dead-member-named", names.dead if names else [], "{n} times a broker named a member "
+                       "that was gone", limit=_NAMED),
+            *anomalies(scene, "live-member-unnamed", names.missing if names else [], "{n} times a broker did not name "
+                       "a member that was there", limit=_NAMED),
+        ]  # fmt: skip
+        settled = sorted(_settled(there, wrong, told.until))
+        stats: dict[str, Any] = {
+            "changes": len(changes),
+            "queues": len(keys) if told.queues else 0,
+            "answers": names.answers if names else 0,
+        }
+        if settled and told.queues:
+            p50, longest = (round(float(np.percentile(settled, p)) / SECOND, 2) for p in (50, 100))
+            stats |= {"settled_p50_s": p50, "settled_max_s": longest}
+        excuses = []
+        bound = self.limit / SECOND
+        for rule, overlaps in excused.items():
+            why = "a fault, a change of a master, or another change of members came before the limit"
+            excuses.append(Excuse(rule, len(overlaps), why, bound, max(overlaps) / SECOND))
+        for rule, n in names.excused.items() if names else ():
+            if n:
+                excuses.append(Excuse(rule, n, "a fault, or a change of the master, came before the limit", SETTLED_S))
+        unknown = self._unknown(told, names, open_)
+        reason = f"{many(len(changes), 'change')} of members"
+        if told.queues:
+            reason += f", {many(len(keys), 'queue')}"
+        if "settled_max_s" in stats:
+            reason += f" settled within {stats['settled_p50_s']:g} s (p50), {stats['settled_max_s']:g} s at most"
+        if names:
+            reason += f"; {many(names.answers, 'answer')} of brokers"
+        return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
+
+    def _unknown(self, told: Takes, names: _Names | None, open_: Sequence[Wrong]) -> str | None:
+        if open_:
+            return (
+                f"{many(len(open_), 'queue')} without the right owners at the end, the first: {open_[0].key}; the "
+                f"run had no {self.limit / SECOND:g} s without a change or a fault for them"
+            )
+        if names is not None and not told.queues:
+            return "no member reported its queues"
+        if names is not None and not names.answers:
+            return "no broker was asked for the members of the group"
+        return None
+
+    def _late(
+        self, wrong: Sequence[Wrong], disturbed: Sequence[Span], until: int
+    ) -> tuple[list[Case], Mapping[str, list[int]], list[Wrong]]:
+        """The violations; rule -> the longest calm time (ns) of each case that is none; those at the end of the run
+        that were not judged.
+        """
+        late: list[Case] = []
+        excused: dict[str, list[int]] = {}
+        open_: list[Wrong] = []
+        calm = list(_calm(disturbed, until))
+        for each in wrong:
+            parts = [Span(max(each.start, c.start), min(each.end, c.end)) for c in calm]
+            longest = max(parts, key=lambda part: part.end - part.start, default=Span(0, 0))
+            if longest.end - longest.start > self.limit:
+                text = f"{each.key} had {each.owners} from {clock(longest.start)} to {clock(longest.end)}"
+                late.append(Case(longest.start, longest.end, [], text, each.key, name=each.name))
+            elif each.end >= until:
+                open_.append(each)
+            elif each.end - each.start > self.limit:
+                excused.setdefault(each.name, []).append(max(0, longest.end - longest.start))
+        return late, excused, open_
+
+
+class _Names:
+    """The answers of masters about the members: `dead`: cases of members that were gone, `missing`: of those that were
+    there. excused: rule -> the number of members and brokers that a fault excuses.
+    """
+
+    def __init__(self, history: History, there: Sequence[Presence], faults: Sequence[Span]) -> None:
+        self.dead: list[Case] = []
+        self.missing: list[Case] = []
+        self.excused = {"dead-member-named": 0, "live-member-unnamed": 0}
+        self._faults = _merged(faults)
+        answers: dict[str, list[tuple[int, int, int, frozenset[str]]]] = {}
+        for call in history.clients.calls:
+            done = call.completion
+            if call.invoke.f == "named-members" and done is not None and done.type == OK:
+                broker = group_of(call.invoke.key or "") or ""
+                answers.setdefault(broker, []).append((call.start, done.time, done.index, frozenset(done.value)))
+        self.answers = sum(map(len, answers.values()))
+        known = _identified(there, {name for of in answers.values() for *_, names in of for name in names})
+        for broker, of in answers.items():
+            for presence in known:
+                self._judge(broker, sorted(of), presence)
+
+    def _judge(self, broker: str, answers: Iterable[tuple[int, int, int, frozenset[str]]], presence: Presence) -> None:
+        """Adds the longest wrong stretch of one member at one broker group as a case, if it is too long."""
+        since: int | None = None
+        before: bool | None = None
+        worst: Case | None = None
+        excused = False
+        for start, end, op, names in answers:
+            there = _is_there(presence, start, end)
+            if there != before:
+                since, before = presence.started if there else presence.ended, there
+            if there is None:
+                continue
+            if (presence.client in names) == there:
+                since = None
+                continue
+            if since is None:
+                since = start
+            fault = self._before(start)
+            begin = max(since, fault.end) if fault is not None else since
+            if start - begin > _NAMED:
+                what = "did not name" if there else "named"
+                text = f"the master of {broker} {what} {presence.life} at {clock(start)}, "
+                text += (
+                    f"which had started at {clock(presence.started or 0)}"
+                    if there
+                    else f"which had ended at {clock(presence.ended or 0)}"
+                )
+                worst = Case(begin, end, [op], text, group=broker, name="missing" if there else "dead")
+            elif start - since > _NAMED:
+                excused = True
+        if worst is not None:
+            (self.missing if worst.name == "missing" else self.dead).append(worst)
+        elif excused:
+            rule = "dead-member-named" if presence.ended is not None else "live-member-unnamed"
+            self.excused[rule] += 1
+
+    def _before(self, time: int) -> Span | None:
+        """The last fault that began before a time."""
+        at = bisect_right(self._faults, (time, time))
+        return self._faults[at - 1] if at else None
+
+
+def _is_there(presence: Presence, start: int, end: int) -> bool | None:
+    """True if a member was there all through an interval (ns), False if it was gone; None: it changed."""
+    started, ended = presence.started, presence.ended
+    if ended is not None and start >= ended:
+        return False
+    if started is not None and start >= started and (presence.ending is None or end <= presence.ending):
+        return True
+    return None
+
+
+def _identified(there: Sequence[Presence], named: Iterable[str]) -> list[Presence]:
+    """The processes with a client id. One that was ended before it could report its id has the id with its instance
+    name; an id that no process has belongs to one that was never there.
+    """
+    known = {presence.client for presence in there}
+    by_instance = {f"{p.life.member}-{p.life.number}": p for p in there if p.client is None}
+    found = [presence for presence in there if presence.client is not None]
+    for name in sorted(set(named) - known):
+        presence = by_instance.get(name.partition("@")[2].partition("#")[0])
+        if presence is None:
+            presence = Presence(Life(name, 0), 0, ended=0)
+        presence.client = name
+        found.append(presence)
+    return found
+
+
+def _presences(history: History, told: Takes) -> list[Presence]:
+    """All processes of members, in order of their start."""
+    found: dict[Life, Presence] = {}
+    current: dict[str, Presence] = {}
+    for call in history.clients.calls:
+        done, member = call.completion, str(call.invoke.extra.get("member"))
+        if call.invoke.f == "join" and done is not None and done.type == OK:
+            life = Life(member, int(str(done.value).rpartition("-")[2]))
+            current[member] = found.setdefault(life, Presence(life, call.start))
+        elif call.invoke.f in ("crash", "leave") and (presence := current.pop(member, None)) is not None:
+            presence.ending = call.start
+            presence.ended = done.time if done is not None and done.type == OK else None
+    for life, presence in found.items():
+        if life in told.started:
+            presence.started, presence.client = told.started[life]
+        gone = told.ends.get(life)
+        if gone is not None and (presence.ending is None or gone < presence.ending):
+            presence.ending = presence.ended = gone
+    return list(found.values())
+
+
+def _queues(history: History, told: Takes) -> list[str]:
+    """The queues of the run: those that messages were sent to, and those that any member had."""
+    sent = {call.invoke.key for call in history.clients.calls if call.invoke.f == "send"}
+    had = {key for changes in told.queues.values() for _, queues in changes for key in queues}
+    return sorted(({key for key in sent if key is not None} if had else set()) | had)
+
+
+def _changes_of(presence: Presence, until: int) -> Iterator[Span]:
+    """Yields the start and the end of a process, each from its request until it took effect."""
+    gone = presence.ended if presence.ended is not None else until
+    started = presence.started if presence.started is not None else gone
+    yield Span(presence.begun, min(max(presence.begun, started), until))
+    if presence.ending is not None and presence.ending < until:
+        yield Span(presence.ending, max(presence.ending, min(gone, until)))
+
+
+def _faults(scene: RunTimeline, groups: Sequence[str], until: int) -> list[Span]:
+    """The faults and the changes of masters, each with the time that heartbeats may take afterwards."""
+    more = int(HEARTBEAT_S * SECOND)
+    found = [Span(f.start_ns, until if f.end_ns is None else f.end_ns + more) for f in scene.fault_intervals]
+    for group in groups:
+        found += [Span(period.since, period.since + more) for period in scene.masters_of(group)[1:]]
+    return found
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """The spans in order, those that overlap as one."""
+    found: list[Span] = []
+    for span in sorted(spans):
+        if found and span.start <= found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
+
+
+def _calm(disturbed: Sequence[Span], until: int) -> Iterator[Span]:
+    """Yields the times between the spans."""
+    at = 0
+    for span in disturbed:
+        if span.start > at:
+            yield Span(at, min(span.start, until))
+        at = max(at, span.end)
+    if at < until:
+        yield Span(at, until)
+
+
+def _wrong(there: Sequence[Presence], told: Takes, keys: Sequence[str], shared: bool) -> Iterator[Wrong]:
+    """Yields the times in which a queue had too few or too many owners, as long as any member was there."""
+    steps: dict[int, list[tuple[Life, frozenset[str] | None]]] = {}
+    for presence in there:
+        start, end = presence.started, told.until if presence.ending is None else presence.ending
+        if start is None or start >= end:
+            continue
+        reports = told.queues.get(presence.life, [])
+        first = [queues for at, queues in reports if at <= start][-1:] or [frozenset[str]()]
+        steps.setdefault(start, []).append((presence.life, first[0]))
+        for at, queues in reports:
+            if start < at < end:
+                steps.setdefault(at, []).append((presence.life, queues))
+        if end < told.until:
+            steps.setdefault(end, []).append((presence.life, None))
+    owned: dict[Life, frozenset[str]] = {}
+    open_: dict[str, Wrong] = {}
+    for at in sorted(steps):
+        for life, reported in steps[at]:
+            if reported is None:
+                owned.pop(life, None)
+            else:
+                owned[life] = reported
+        for key in keys:
+            state, before = _state(key, owned, shared), open_.get(key)
+            if before is not None and (state is None or state[0] != before.name):
+                yield open_.pop(key)._replace(end=at)
+            if state is not None and key not in open_:
+                open_[key] = Wrong(state[0], key, at, at, state[1])
+    for each in open_.values():
+        yield each._replace(end=told.until)
+
+
+def _state(key: str, owned: Mapping[Life, frozenset[str]], shared: bool) -> tuple[str, str] | None:
+    """The name of what is wrong with a queue, and its owners in words; None: nothing."""
+    if not owned:
+        return None
+    owners = sorted(life for life, queues in owned.items() if key in queues)
+    expected = len(owned) if shared else 1
+    if len(owners) == expected:
+        return None
+    words = " and ".join(map(str, owners)) or "no owner"
+    return (_UNOWNED, f"{words} of {len(owned)} members") if len(owners) < expected else (_SHARED, words)
+
+
+def _settled(there: Sequence[Presence], wrong: Sequence[Wrong], until: int) -> Iterator[int]:
+    """Yields the time (ns) from each change until all queues had their owners, if no other change came before."""
+    spans = sorted(span for presence in there for span in _changes_of(presence, until))
+    bad = _merged(Span(each.start, each.end) for each in wrong)
+    for i, span in enumerate(spans):
+        following = spans[i + 1].start if i + 1 < len(spans) else until
+        around = next((each for each in bad if each.start <= span.end < each.end), None)
+        right = span.end if around is None else around.end
+        if span.end <= right < following:
+            yield right - span.end
