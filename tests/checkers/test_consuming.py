@@ -9,7 +9,7 @@ import pytest
 
 from checkers.base.api import Checker
 from checkers.messages.consuming import Broadcast, Delivered, Groups, Lag, Ordered, Prompt, Retried
-from results.record import RunRecord
+from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
 from tests.sim.consumers import AGAIN, Bug, Group
@@ -269,10 +269,13 @@ def test_a_group_that_reports_nothing_is_not_called_good() -> None:
     assert Groups(named=False).check(story.run()).verdict == Verdict.VALID, "an application need not know its queues"
 
 
-def at_rest(committed: int, *, crash: bool = False, fault: bool = False, undone: int | None = None) -> CheckResult:
+def at_rest(
+    committed: int, *, crash: bool = False, fault: bool = False, undone: int | None = None, master: str | None = None
+) -> CheckResult:
     """Ten messages of one queue, finished by one member, which leaves, or crashes, at 40 s; this offset afterwards.
 
     fault    one strikes a second before that. undone: the offset of a message that the member never finished.
+    master   the node that is master at the end; n1 is asked.
     """
     story = TimedStory()
     about = {"group": "g", "member": "m0"}
@@ -291,7 +294,14 @@ def at_rest(committed: int, *, crash: bool = False, fault: bool = False, undone:
     story.call(41, "consume-stats", "t:a:0", None, [["t:a:0", 10, committed]], group="g", node="n1")
     shown = {"min": 0, "max": 10, "next": 10, "done": True, "phase": "final", "node": "n1"}
     story.call(42, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(10)], **shown)
-    return Lag().check(story.run())
+    seen = [] if master is None else [Observation(at * S, master, "leader", 1) for at in range(0, 43, 2)]
+    return Lag().check(story.run(observations=seen))
+
+
+def test_a_broker_that_is_master_no_more_is_no_witness() -> None:
+    """Seen on real servers: a client that had not noticed the new master asked the old one, which knew no offset."""
+    assert at_rest(0, master="n1").verdict == Verdict.INVALID
+    assert at_rest(0, master="n2").verdict == Verdict.UNKNOWN
 
 
 def test_what_was_finished_is_committed() -> None:

@@ -55,6 +55,8 @@ class ConsumeOps(QueueOps):
                 return await self._dead_letters(op)
             case "named-members" | "consume-stats":
                 return await self._as_administrator(op)
+            case "committed":
+                await self._learn_master(queue_of(op.key).group)
         return await super().invoke(op)
 
     async def _dead_letters(self, op: Op) -> Completion:
@@ -69,13 +71,22 @@ class ConsumeOps(QueueOps):
             return Completion("ok", [], extra={"node": node, "done": True})
         return read
 
+    async def _learn_master(self, group: str) -> str | None:
+        """Looks up the master of a broker group now, and returns it. A broker that is master no more answers questions
+        about groups, too, from what it copied long ago.
+        """
+        node = await self.masters.find(group, refused_by=self.masters.known(group))
+        if node is not None:
+            self._beliefs.believe(group, node)
+        return node
+
     async def _as_administrator(self, op: Op) -> Completion:
         """Asks the master of a broker group for the members of the consumer group, or for its offsets: a list of queue,
         end of the queue, offset.
         """
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
-        node = await self.master(queue.group)
+        node = await self._learn_master(queue.group)
         if node is None:
             return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was asked", extra)
         extra["node"] = node

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.consuming.stored import stored
+from checkers.messages.consuming.stored import last_masters, stored
 from checkers.messages.consuming.takes import Life, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.log.outcomes import study
 from checkers.messages.ops import of_messages
@@ -64,8 +64,14 @@ class Lag:
         for key, messages in there.queues.items():
             figure, commit = shown.get(key), committed.get(key)
             end = None if figure is None else ends.get((figure.node, key))
-            if figure is None or commit is None or end is None:
-                unread.append(key)
+            masters = last_masters(scene, key)
+            if (
+                figure is None
+                or commit is None
+                or end is None
+                or (masters and not {figure.node, commit.node} <= masters)
+            ):
+                unread.append(key)  # another broker than the master knows what it copied some time ago
                 continue
             reported, offset = figure.value
             lag += reported - offset

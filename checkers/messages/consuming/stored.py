@@ -41,7 +41,7 @@ def stored(run: RunRecord) -> Stored:
             if np.any(outcomes.facts.sends.queue == code):
                 unread.append(key)
             continue
-        masters = _last_masters(scene, key)
+        masters = last_masters(scene, key)
         of_master = [reading for reading in readings if outcomes.facts.node(reading.node) in masters]
         readings = of_master if len(masters) == 1 and of_master else readings
         shown = [dict(zip(r.offset.tolist(), r.id.tolist(), strict=True)) for r in readings]
@@ -51,7 +51,7 @@ def stored(run: RunRecord) -> Stored:
     return Stored(queues, partial, unread)
 
 
-def _last_masters(scene: RunTimeline, key: str) -> set[str]:
+def last_masters(scene: RunTimeline, key: str) -> set[str]:
     """The nodes that reported themselves as master of a queue's group at the end of the run."""
     periods = scene.masters_of(group_of(key))
     last = max((period.until for period in periods), default=0)
