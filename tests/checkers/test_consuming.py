@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Broadcast, Delivered, Groups, Lag, Ordered, Prompt, Retried
+from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Retried
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
+from tests.sim import pops
 from tests.sim.consumers import AGAIN, Bug, Group
 from tests.stories import S, TimedStory
 
@@ -325,3 +326,72 @@ def test_figures_that_were_not_asked_for_prove_nothing() -> None:
     result = Lag().check(story.run())
     assert result.verdict == Verdict.UNKNOWN
     assert "not every queue was asked for" in result.reason
+
+
+def test_silent_about_good_pops() -> None:
+    """Renewals, second acknowledgements and deliveries after the end of a duration are no violation."""
+    seen = dict.fromkeys(("renewed", "expired", "acked_again", "refused"), 0)
+    for seed in range(effort(64, 4)):
+        run = pops.Pops(seed).run()
+        for result in (Invisible(20).check(run), Delivered(holds=False, quiet_s=10).check(run)):
+            assert result.verdict == Verdict.VALID, (seed, result.reason, [a.summary for a in result.anomalies])
+        for name in seen:
+            seen[name] += Invisible(20).check(run).stats[name]
+    assert all(seen.values()), seen
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (pops.Bug.EAGER, "leased-twice"),
+        (pops.Bug.DEAF, "leased-twice"),
+        (pops.Bug.LOST, "never-returned"),
+        (pops.Bug.ECHO, "acked-redelivered"),
+    ],
+)
+def test_finds_planted_bugs_of_pops(bug: pops.Bug, name: str) -> None:
+    struck = found = 0
+    for seed in range(effort(16, 4)):
+        group = pops.Pops(seed, bug)
+        result = Invisible(20).check(group.run())
+        struck += bool(group.planted)
+        found += bool(group.planted) and name in {a.name for a in result.anomalies}
+    assert struck, "the bug was never planted"
+    assert found >= struck * 0.75, (struck, found)
+
+
+def popped(again_s: float, *, renewed: bool = False, fault: bool = False, acking: bool = False) -> CheckResult:
+    """A message with a duration of 10 s, or renewed for 20 s after 5 s, that comes again so long after its delivery."""
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {}})
+    events: list[tuple[float, list[object]]] = [(2, ["delivered", 1, "t:a:0", 0, 1, 0, "a", 10_000])]
+    if renewed:
+        events.append((7, ["renewed", 1, True, 20_000]))
+    if acking:
+        events.append((3, ["acking", 1]))
+    if again_s < 60:
+        events.append((2 + again_s, ["delivered", 2, "t:a:0", 0, 1, 1, "a", 10_000]))
+        events.append((2.1 + again_s, ["done", 2, True]))
+    if fault:
+        story.fault(4, 5, "n1")
+    events.sort(key=lambda event: event[0])
+    story.call(90, "take", None, None, [[k, int((90.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
+    shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
+    story.call(91, "replica-read", "t:a:0", 0, [[0, 1]], **shown)
+    return Invisible(20).check(story.run())
+
+
+def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
+    """A second before the end is granted, more is not; a renewal counts; an unknown acknowledgement leaves it open."""
+    assert popped(9.1).verdict == popped(24.1, renewed=True).verdict == Verdict.VALID
+    for early in (popped(8.9), popped(23.9, renewed=True)):
+        assert [(a.name, a.cases) for a in early.anomalies] == [("leased-twice", 1)]
+    excused = popped(8.9, fault=True)
+    assert excused.verdict == Verdict.VALID
+    assert [(e.rule, e.used) for e in excused.excuses] == [("leased-twice", 1)]
+    lost = popped(99)
+    assert [(a.name, a.cases) for a in lost.anomalies] == [("never-returned", 1)]
+    assert popped(99, acking=True).verdict == Verdict.VALID
+    assert Invisible(20).check(Group(1).run()).verdict == Verdict.UNKNOWN, "no pops, no promise"

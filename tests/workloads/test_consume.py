@@ -12,7 +12,7 @@ import pytest
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
 from results.op import Op
-from workloads.consume.crew import Seat, show
+from workloads.consume.crew import Crew, Seat, show
 from workloads.consume.members import Members
 from workloads.consume.work import TAGS, Work
 from workloads.consume.workload import ConsumeWorkload
@@ -37,7 +37,7 @@ def play(members: Members, seconds: float, answers: Mapping[str, Any] | None = N
             continue
         done.append((ctx.time / S, what.f))
         value = (answers or {}).get(what.f)
-        extra = {**what.extra, "behind": (answers or {}).get("behind", 1)}
+        extra = {**what.extra, "behind": (answers or {}).get("behind", 1), "astray": (answers or {}).get("astray", 0)}
         event = Op(0, ctx.time, 0, "ok", what.f, None, value, extra=extra)
         generator = generator.update(ctx._replace(turn=ctx.turn + 1), event)
         ctx = ctx._replace(turn=ctx.turn + 1, time=later)
@@ -74,6 +74,15 @@ def test_a_delivery_prolongs_the_end() -> None:
     assert play(Members("g", 1, 0, quiet_s=5, done_s=5), 20, {"take": got})[-1][1] == "take"
 
 
+@pytest.mark.parametrize(("astray", "ends"), [(0, 5), (2, 40)])
+def test_a_group_with_a_queue_without_owner_gets_more_time(astray: int, ends: float) -> None:
+    """Without it the run would end before anybody can say that the queue stays without an owner."""
+    ops = play(Members("g", 1, 0, quiet_s=30, done_s=5, astray_s=40), 90, {"behind": 0, "astray": astray})
+    at, last = ops[-1]
+    assert last == "end"
+    assert ends < at < ends + 2
+
+
 def test_the_last_ones_leave_and_end() -> None:
     assert [f for _, f in play(Members("g", 1, 0, ends=True), 10)] == ["leave", "end"]
 
@@ -92,6 +101,9 @@ def test_a_message_is_the_same_each_time() -> None:
 def test_events_become_short_lists() -> None:
     told = {"event": "delivered", "n": 3, "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 0}
     assert show({**told, "body": "12 ...", "tags": "b"}) == ["delivered", 3, "t:a:1", 7, 12, 0, "b"]
+    hidden = show({**told, "body": "12", "tags": "b", "hidden_ms": 9990})
+    assert hidden == ["delivered", 3, "t:a:1", 7, 12, 0, "b", 9990]
+    assert show({"event": "renewed", "n": 3, "ok": True, "hidden_ms": 19_000}) == ["renewed", 3, True, 19_000]
     assert show({"event": "done", "n": 3, "ok": False}) == ["done", 3, False]
     assert show({"event": "nonsense", "line": "x"}) == ["failed", "it wrote 'x'"]
     assert show({"event": "stopped"}) is None
@@ -108,14 +120,53 @@ def test_a_seat_knows_what_it_is_done_with() -> None:
     assert seat.hear([Event(3, {"event": "done", "n": 1, "ok": True})], 1) == [(12, 2, True)]
 
 
+def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -> None:
+    """Seen on real servers: three such messages prolonged a run by two minutes, and it had no final reads."""
+    from infra.systems.rocketmq.applications.process import Event
+
+    crew = Crew([None], None, {}, 1)  # type: ignore[list-item, arg-type]
+    seat = crew.seats["m0"]
+    seat.application, seat.joins = object(), 1  # type: ignore[assignment]
+    told = {"event": "delivered", "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 0}
+    for n, message in ((1, 12), (2, 13)):
+        crew.owe(message)
+        seat.hear([Event(1, {**told, "n": n, "body": str(message)})], 1)
+    seat.hear([Event(2, {"event": "acking", "n": 1})], 1)
+    assert crew.behind == 2, "its result may come"
+    seat.application = None
+    assert crew.behind == 1, "the other message belongs to another member now"
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"library": "grpc-push", "listener": "orderly"}, "listener is 'orderly'; with --library grpc"),
         ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
+        ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
+        ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
         ({"members": 4}, "concurrency is 5; consume needs 6 clients"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         ConsumeWorkload(Plan(workload="consume", concurrency=5, options=options))
+
+
+def test_the_crew_counts_queues_without_the_right_owners() -> None:
+    """The end of a run waits for this; a process that has ended owns nothing, whatever it reported."""
+    from infra.systems.rocketmq.applications.process import Event
+
+    nodes: Any = [None, None]
+    crews = {shared: Crew(nodes, None, {}, 1, ("t:a:0", "t:a:1"), shared=shared) for shared in (False, True)}  # type: ignore[arg-type]
+    for shared, crew in crews.items():
+        assert crew.astray == (0 if shared else 2), "nobody is there"
+        m0, m1 = crew.seats.values()
+        for seat, queues in ((m0, ["t:a:0", "t:a:1"]), (m1, ["t:a:1"])):
+            seat.application, seat.joins = object(), 1  # type: ignore[assignment]
+            seat.hear([Event(1, {"event": "queues", "queues": queues})], 1)
+        assert crew.astray == 1, "t:a:1 has two owners, or t:a:0 lacks one"
+        m1.hear([Event(2, {"event": "queues", "queues": ["t:a:0", "t:a:1"]})], 0)
+        assert crew.astray == 1, "a report of a former process counts for nothing"
+        m1.application = None
+        assert crew.astray == 0
+    assert Crew(nodes, None, {}, 1).astray == 0, "members that report no queues"  # type: ignore[arg-type]

@@ -6,7 +6,11 @@ op that took them), the number of the process among those of the member (from 1)
 
     ["started", age, life, client id]       its consumer runs
     ["queues", age, life, [queue, ...]]     it has these queues now
-    ["delivered", age, life, n, queue, offset, id, attempt, tag]    its listener got a message
+    ["delivered", age, life, n, queue, offset, id, attempt, tag]    its listener got a message; with pops, one item
+                                            more: the time (ms) for which it is hidden from the others, from then on
+    ["renewed", age, life, n, true|false, ms]   it asked for a new time, of which so much is left; granted or not
+    ["acking", age, life, n]                it is about to acknowledge the message
+    ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
     ["done", age, life, n, true|false]      the listener returned: success or failure
     ["failed", age, life, why]              an exception
     ["ended", age, life, why]               the process has ended by itself
@@ -52,6 +56,8 @@ class Seat:
     """(life, number of a delivery) -> its message and attempt, until it is done."""
     told: list[tuple[int, int, Shown]] = field(default_factory=list)
     """Its events that no op has taken yet, with their times (ns, `time.monotonic_ns`) and lives."""
+    acking: dict[tuple[int, int], Any] = field(default_factory=dict)
+    """(life, number of a delivery) -> its message, from the begin of its acknowledgement until it is done."""
     owned: Sequence[str] = ()
     """The queues that its process reported last."""
 
@@ -67,9 +73,18 @@ class Seat:
                 self.owned = found[1]
             if found[0] == "delivered":
                 self.working[life, found[1]] = found[4], found[5]
+            elif found[0] == "acking" and (life, found[1]) in self.working:
+                self.acking[life, found[1]] = self.working[life, found[1]][0]
             elif found[0] == "done" and (life, found[1]) in self.working:
+                self.acking.pop((life, found[1]), None)
                 done.append((*self.working.pop((life, found[1])), found[2]))
         return done
+
+    @property
+    def unsure(self) -> set[Any]:
+        """The messages that a process which has ended may have acknowledged: nobody knows if they come again."""
+        there = None if self.application is None else self.joins
+        return {message for (life, _), message in self.acking.items() if life != there}
 
     def tell(self, kind: str, why: str) -> None:
         """Adds an event of the harness."""
@@ -114,7 +129,7 @@ class Crew:
     @property
     def behind(self) -> int:
         """The number of messages that the group should get, and has neither finished nor given up."""
-        self._owed -= self._settled
+        self._owed -= self._settled.union(*(seat.unsure for seat in self.seats.values()))
         return len(self._owed)
 
     @property
@@ -216,7 +231,14 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
         case "delivered":
             key = f"{fields['topic']}:{fields['broker']}:{fields['queue']}"
             identity = id_of(str(fields["body"]).encode())
-            return ["delivered", fields["n"], key, fields["offset"], identity, fields["attempt"], fields.get("tags")]
+            found = ["delivered", fields["n"], key, fields["offset"], identity, fields["attempt"], fields.get("tags")]
+            return found if fields.get("hidden_ms") is None else [*found, fields["hidden_ms"]]
+        case "renewed":
+            return ["renewed", fields["n"], fields["ok"], fields["hidden_ms"]]
+        case "acking":
+            return ["acking", fields["n"]]
+        case "acked-again":
+            return ["acked-again", fields["n"], fields["ok"]]
         case "done":
             return ["done", fields["n"], fields["ok"]]
         case "failed":

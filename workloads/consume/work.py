@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a message besides its id: its tag, and how hard a consumer has to work on it. All follow from the id.
 
-The consumer reads the properties `fails` (so many attempts at it fail) and `slow` (so many ms an attempt takes).
+The consumer reads the properties `fails` (so many attempts at it fail) and `slow` (so many ms an attempt takes), a
+simple consumer also `renewed` (so many ms it is hidden again, by request) and `twice` (it is acknowledged twice).
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ WANTED: Final = ("a", "b")
 
 SLOW_MS: Final = 300
 
+RENEWED_MS: Final = 20_000
+"""The new invisible duration of a message that is renewed: its consumer works on it for longer than the first one."""
+
 
 @dataclass(frozen=True)
 class Work:
-    """The shares (%) of messages that fail, and that are slow. `fails`: the number of attempts that fail."""
+    """The shares (%) of messages that fail, that are slow, that are renewed, and that are acknowledged twice. `fails`:
+    the number of attempts that fail.
+    """
 
     failing: float = 0.0
     fails: int = 1
     slow: float = 0.0
+    renewed: float = 0.0
+    twice: float = 0.0
 
     def of(self, message: int) -> Mapping[str, str]:
         """The properties of a message."""
@@ -35,4 +43,8 @@ class Work:
             found["fails"] = str(self.fails)
         if dice.random() * 100 < self.slow:
             found["slow"] = str(SLOW_MS)
+        if dice.random() * 100 < self.renewed:
+            found["renewed"] = str(RENEWED_MS)
+        if dice.random() * 100 < self.twice:
+            found["twice"] = "1"
         return found

@@ -31,7 +31,7 @@ from results.op import Op
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Crew
 from workloads.consume.members import Members
-from workloads.consume.work import WANTED, Work
+from workloads.consume.work import RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
 from workloads.places import Queue
 
@@ -94,6 +94,16 @@ class ConsumeOptions:
         1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
     )
     slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
+    renewed: float = option(
+        0.0,
+        "With --library grpc-simple: for so many messages (%) a consumer asks for a new invisible duration, and works "
+        "on them for longer than the first one.",
+        low=0,
+        high=20,
+    )
+    acked_twice: float = option(
+        0.0, "With --library grpc-simple: so many messages (%) are acknowledged a second time.", low=0, high=50
+    )
     member_goes_every: Seconds = option(
         Seconds(20), "How often each member crashes or leaves, on average; it is back after 2 s. 0: never."
     )
@@ -125,12 +135,19 @@ class ConsumeWorkload(MessageWorkload):
         self.again = again
         if self.options.failing and self.options.listener == "broadcast":
             raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
-        self.work = Work(self.options.failing, self.options.fails, self.options.slow)
+        self.pops = self.options.library == "grpc-simple" and self.options.application is None
+        for name in ("renewed", "acked_twice"):
+            if getattr(self.options, name) and not self.pops:
+                raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --library grpc-simple")
+        self.work = Work(
+            self.options.failing, self.options.fails, self.options.slow, self.options.renewed, self.options.acked_twice
+        )
         tries = min(self.options.fails, again) if self.options.failing else 0
         waits = sum(DELAYS_S[:tries]) if self.options.listener == "concurrently" else tries * ORDERLY_S
         longest = max(DELAYS_S[:tries], default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
         self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
+        self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
         # Members of a broadcast group are behind one by one, which nobody counts.
         self.done_s = self.quiet_s if self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
@@ -246,7 +263,7 @@ class ConsumeWorkload(MessageWorkload):
         )
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.messages.consuming import Broadcast, Delivered, Groups, Lag, Ordered, Prompt, Retried
+        from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Retried
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
@@ -264,6 +281,8 @@ class ConsumeWorkload(MessageWorkload):
             of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
         if self.lags:
             of_group.append(Lag(wanted))
+        if self.pops:
+            of_group.append(Invisible(_REVIVED_S))
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 
     def server_settings(self) -> Mapping[str, str]:

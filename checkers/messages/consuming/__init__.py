@@ -5,15 +5,17 @@
 queue in order, and one member at a time works on it. `Retried`: a message that failed comes again as often and as late
 as promised, and becomes a dead letter then. `Broadcast`: every member gets every message. `Prompt`: a calm group gets a
 message soon. `Groups`: the members and the brokers agree on who is there, and each queue has one owner.
+`Invisible`: a message that was popped is hidden for its duration, and comes again after it.
 `Lag`: the committed offsets and the lag that administrators see are those of the group.
 """
 
 from checkers.messages.consuming.broadcast import Broadcast
 from checkers.messages.consuming.delivered import Delivered
 from checkers.messages.consuming.groups import Groups
+from checkers.messages.consuming.invisible import Invisible
 from checkers.messages.consuming.lag import Lag
 from checkers.messages.consuming.ordered import Ordered
 from checkers.messages.consuming.prompt import Prompt
 from checkers.messages.consuming.retried import Retried
 
-__all__ = ["Broadcast", "Delivered", "Groups", "Lag", "Ordered", "Prompt", "Retried"]
+__all__ = ["Broadcast", "Delivered", "Groups", "Invisible", "Lag", "Ordered", "Prompt", "Retried"]

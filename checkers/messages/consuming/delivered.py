@@ -178,7 +178,7 @@ class _Judged:
         ids = {identity for of in self.owed.values() for identity in of.values() if identity not in dead}
         for identity, deliveries in self.by_id.items():
             last = deliveries[-1]
-            if identity not in ids or last.end is None or any(each.done for each in deliveries):
+            if identity not in ids or last.end is None or any(each.done or each.unsure for each in deliveries):
                 continue
             if last.done is None:  # its process was ended: the message belongs to another member then
                 due = last.end + self.quiet

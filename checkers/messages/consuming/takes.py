@@ -34,9 +34,12 @@ class Life(NamedTuple):
 class Delivery:
     """A message at a listener. Times in ns.
 
-    end   the time at which the listener returned, or the process was ended; None: not until the end of the history.
-    done  True: success, False: failure, None: it did not return.
-    op    the index of the op that shows it.
+    end    the time at which the listener returned, or the process was ended; None: not until the end of the history.
+    done   True: success, False: failure, None: it did not return.
+    op     the index of the op that shows it.
+    hides  with pops: the times, each from and until, for which brokers must hide it from all others.
+    over   the latest time at which a broker may hide it; None: unknown.
+    acking, acked_again   an acknowledgement was sent; the result of a second one, None: none was sent.
     """
 
     life: Life
@@ -49,6 +52,15 @@ class Delivery:
     op: int
     end: int | None = None
     done: bool | None = None
+    hides: list[tuple[int, int]] = field(default_factory=list)
+    over: int | None = None
+    acking: bool = False
+    acked_again: bool | None = None
+
+    @property
+    def unsure(self) -> bool:
+        """True if an acknowledgement was sent, and its result is unknown."""
+        return self.acking and self.done is None
 
     @property
     def again(self) -> bool:
@@ -88,16 +100,24 @@ def takes(history: History) -> Takes:
     """The events of all members."""
     found = Takes()
     open_: dict[tuple[Life, int], Delivery] = {}
+    every: dict[tuple[Life, int], Delivery] = {}
     for at, life, op, kind, rest in sorted(_in_order(_events(history, found)), key=lambda each: each[0]):
         match kind:
             case "delivered":
-                n, key, offset, identity, attempt, tag = rest
+                n, key, offset, identity, attempt, tag, *hidden = rest
                 delivery = Delivery(life, at, key, offset, identity, attempt, tag, op)
-                open_[life, n] = delivery
+                open_[life, n] = every[life, n] = delivery
+                _hide(delivery, at, hidden[0] if hidden else None)
                 found.deliveries.append(delivery)
             case "done" if (life, rest[0]) in open_:
                 delivery = open_.pop((life, rest[0]))
                 delivery.end, delivery.done = at, bool(rest[1])
+            case "renewed" if (life, rest[0]) in every:
+                _hide(every[life, rest[0]], at, rest[2], granted=bool(rest[1]))
+            case "acking" if (life, rest[0]) in every:
+                every[life, rest[0]].acking = True
+            case "acked-again" if (life, rest[0]) in every:
+                every[life, rest[0]].acked_again = bool(rest[1])
             case "started":
                 found.started.setdefault(life, (at, str(rest[0])))
             case "queues":
@@ -109,6 +129,16 @@ def takes(history: History) -> Takes:
     for (life, _), delivery in open_.items():
         delivery.end = found.ends.get(life)
     return found
+
+
+def _hide(delivery: Delivery, at: int, hidden_ms: int | None, *, granted: bool = True) -> None:
+    """Notes the time (ms) from now on for which brokers hide a message, or may hide it."""
+    if hidden_ms is None:
+        return
+    until = at + hidden_ms * 1_000_000
+    if granted:
+        delivery.hides.append((at, until))
+    delivery.over = max(delivery.over or 0, until)
 
 
 Told = tuple[int, Life, int, str, Sequence[Any]]

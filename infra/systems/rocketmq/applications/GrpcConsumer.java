@@ -10,6 +10,9 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientException;
@@ -22,7 +25,11 @@ import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.java.message.MessageViewImpl;
 import org.apache.rocketmq.client.java.route.MessageQueueImpl;
 
-/** A push consumer or a simple consumer of the gRPC client, through a proxy. Its work is that of `PushConsumer`. */
+/**
+ * A push consumer or a simple consumer of the gRPC client, through a proxy. Its work is that of `PushConsumer`. A simple
+ * consumer renews a message with the property `renewed` for so many milliseconds, and works on it for the first seven
+ * tenths of them; one with the property `twice` it acknowledges a second time.
+ */
 final class GrpcConsumer implements Application.Part {
     private static final int BATCH = 8;
     /** A proxy refuses shorter polls (grpcClientConsumerMinLongPollingTimeoutMillis, 5 s). */
@@ -32,6 +39,11 @@ final class GrpcConsumer implements Application.Part {
     private final String name;
     private final Duration invisible;
     private final AtomicLong deliveries = new AtomicLong();
+    private final ScheduledExecutorService later = Executors.newScheduledThreadPool(1, work -> {
+        Thread thread = new Thread(work, "later");
+        thread.setDaemon(true);
+        return thread;
+    });
     private final Closeable consumer;
     private volatile boolean stopped;
 
@@ -78,6 +90,7 @@ final class GrpcConsumer implements Application.Part {
     @Override
     public void stop() {
         stopped = true;
+        later.shutdownNow();
         try {
             consumer.close();
         } catch (IOException problem) {
@@ -103,15 +116,61 @@ final class GrpcConsumer implements Application.Part {
                         pipe.tell("done", "name", name, "n", n, "ok", false);
                         continue;
                     }
-                    simple.ack(message); // without an answer nobody knows: then nothing is told
-                    pipe.tell("done", "name", name, "n", n, "ok", true);
+                    long renewed = Long.parseLong(message.getProperties().getOrDefault("renewed", "0"));
+                    if (renewed > 0) {
+                        renew(simple, message, n, renewed);
+                    } else {
+                        acknowledge(simple, message, n);
+                    }
                 }
             } catch (Exception problem) {
-                if (!stopped) {
-                    pipe.tell("failed", "name", name, "error", problem.getClass().getSimpleName(), "why",
-                            String.valueOf(problem.getMessage()));
-                }
+                failed(problem);
             }
+        }
+    }
+
+    /** Asks for a new invisible duration, and acknowledges the message shortly before its end. */
+    private void renew(SimpleConsumer simple, MessageView message, long n, long millis) {
+        long begin = System.nanoTime();
+        boolean done = false;
+        try {
+            simple.changeInvisibleDuration(message, Duration.ofMillis(millis));
+            done = true;
+        } catch (Exception problem) {
+            failed(problem);
+        }
+        // The duration begins when the broker gets the request, so at least so much is left.
+        long left = millis - TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begin);
+        pipe.tell("renewed", "name", name, "n", n, "ok", done, "hidden_ms", left);
+        if (done) {
+            later.schedule(() -> acknowledge(simple, message, n), millis * 7 / 10, TimeUnit.MILLISECONDS);
+        }
+    }
+
+    private void acknowledge(SimpleConsumer simple, MessageView message, long n) {
+        pipe.tell("acking", "name", name, "n", n); // without an answer nobody knows
+        try {
+            simple.ack(message);
+        } catch (Exception problem) {
+            failed(problem);
+            return;
+        }
+        pipe.tell("done", "name", name, "n", n, "ok", true);
+        if (message.getProperties().containsKey("twice")) {
+            boolean again = true;
+            try {
+                simple.ack(message);
+            } catch (Exception refusal) {
+                again = false;
+            }
+            pipe.tell("acked-again", "name", name, "n", n, "ok", again);
+        }
+    }
+
+    private void failed(Exception problem) {
+        if (!stopped) {
+            pipe.tell("failed", "name", name, "error", problem.getClass().getSimpleName(), "why",
+                    String.valueOf(problem.getMessage()));
         }
     }
 
@@ -125,9 +184,22 @@ final class GrpcConsumer implements Application.Part {
         pipe.tell("delivered", "name", name, "n", n, "topic", message.getTopic(), "broker",
                 queue == null ? "?" : queue.getBroker().getName(), "queue", queue == null ? -1 : queue.getQueueId(),
                 "offset", view.getOffset(), "attempt", message.getDeliveryAttempt() - 1, "id",
-                message.getMessageId().toString(), "tags", message.getTag().orElse(null), "body",
-                Pipe.text(bytes));
+                message.getMessageId().toString(), "tags", message.getTag().orElse(null), "hidden_ms",
+                hidden(view.getReceiptHandle()), "body", Pipe.text(bytes));
         return n;
+    }
+
+    /**
+     * The milliseconds until the end of its invisible duration, by a receipt handle of a broker: it begins with the first
+     * offset of the pop, its time, and the duration (`ReceiptHandle` of rocketmq-common). Null: of another form.
+     */
+    static Long hidden(String handle) {
+        String[] parts = handle.split(" ");
+        try {
+            return Long.parseLong(parts[1]) + Long.parseLong(parts[2]) - System.currentTimeMillis();
+        } catch (ArrayIndexOutOfBoundsException | NumberFormatException other) {
+            return null;
+        }
     }
 
     private static boolean work(MessageView message) {

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges the invisible durations and the receipt handles of a group whose members pop messages.
+
+Source: RIP-19 (Pop consuming) and "SimpleConsumer" (docs of RocketMQ 5.0, "Consumer types"): a message that a consumer
+has received is invisible to the others for the duration that it asked for; `changeInvisibleDuration` sets another one.
+After an acknowledgement the message is consumed; one without it can be received again when the duration is over.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+from checkers.base.cases import Case, anomalies
+from checkers.base.legality import conclude
+from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.consuming.stored import stored
+from checkers.messages.consuming.takes import Delivery, takes
+from checkers.messages.ops import of_messages
+from results.figures import SECOND, clock, many
+from results.record import RunRecord
+from results.verdict import CheckResult, Excuse
+
+_EARLY_S: Final = 1.0
+"""So much before its end a duration may be over: brokers count from the pop, and round."""
+
+_BEFORE_S: Final = 5.0
+"""A fault may have an effect so long before the first delivery: the pop was earlier."""
+
+
+class Invisible:
+    """`leased-twice`, `acked-redelivered`, `never-returned`. within_s: the longest time from the end of its duration
+    until a message comes again.
+    """
+
+    name = "invisible"
+
+    def __init__(self, within_s: float) -> None:
+        self.within = int(within_s * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `deliveries` with a duration, `renewed`: those with a new one, `expired`: those that came again
+        after it, `acked_again` and `refused`: second acknowledgements that were accepted, or refused.
+        """
+        told, scene = takes(run.history), RunTimeline(run)
+        there = {identity for of in stored(run).queues.values() for identity in of.values()}
+        by_id: dict[Any, list[Delivery]] = {}
+        for delivery in told.deliveries:
+            by_id.setdefault(delivery.id, []).append(delivery)
+        twice: list[Case] = []
+        after: list[Case] = []
+        gone: list[Case] = []
+        excused = {"leased-twice": 0, "acked-redelivered": 0}
+        expired = 0
+        for identity, deliveries in by_id.items():
+            for before, later in pairwise(deliveries):
+                case = _again(before, later)
+                if case is None:
+                    expired += bool(before.hides) and not before.done
+                elif _disturbed(scene, deliveries[0], later):
+                    excused[case.name] += 1
+                else:
+                    (twice if case.name == "leased-twice" else after).append(case)
+            last = deliveries[-1]
+            over = last.over
+            if over is None or identity not in there or any(each.done or each.unsure for each in deliveries):
+                continue
+            if over + self.within < told.until:
+                text = (
+                    f"message {identity} came to {last.life} at {clock(last.start)}, and could be received again from "
+                )
+                gone.append(Case(over, told.until, [last.op], text + clock(over), last.key))
+        hidden = [delivery for delivery in told.deliveries if delivery.hides]
+        again = [delivery.acked_again for delivery in told.deliveries if delivery.acked_again is not None]
+        found = [
+            *anomalies(scene, "leased-twice", twice, "{n} messages came again while they were invisible"),
+            *anomalies(scene, "acked-redelivered", after, "{n} messages came again that were acknowledged twice"),
+            *anomalies(scene, "never-returned", gone, "{n} messages without an acknowledgement did not come again",
+                       limit=self.within),
+        ]  # fmt: skip
+        stats = {
+            "deliveries": len(hidden),
+            "renewed": sum(len(delivery.hides) > 1 for delivery in hidden),
+            "expired": expired,
+            "acked_again": sum(again),
+            "refused": len(again) - sum(again),
+        }
+        why = "a fault or a change of master since the first delivery"
+        excuses = [Excuse(rule, n, why) for rule, n in excused.items() if n]
+        unknown = None if hidden else "no delivery has an invisible duration"
+        reason = f"{many(len(hidden), 'delivery', 'deliveries')} with a duration, {stats['renewed']:,} renewed, "
+        reason += f"{expired:,} expired, {len(again):,} acknowledged twice"
+        return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
+
+
+def _again(before: Delivery, later: Delivery) -> Case | None:
+    """The violation that a delivery is after another one of the message; None: it is none.
+
+    A message that was acknowledged once, and comes again, is a case of `Delivered`.
+    """
+    if before.done:
+        if before.acked_again is None or (before.end or 0) >= later.start:
+            return None
+        text = f"message {later.id} to {later.life} at {clock(later.start)}, acknowledged by {before.life} at "
+        return Case(before.end or 0, later.start, [before.op, later.op], text + clock(before.end or 0), later.key,
+                    name="acked-redelivered")  # fmt: skip
+    early = int(_EARLY_S * SECOND)
+    for since, until in before.hides:
+        if since <= later.start < until - early:
+            text = f"message {later.id} to {later.life} at {clock(later.start)}, which {before.life} had from "
+            text += f"{clock(since)}, hidden until {clock(until)}"
+            return Case(since, later.start, [before.op, later.op], text, later.key, name="leased-twice")
+    return None
+
+
+def _disturbed(scene: RunTimeline, first: Delivery, later: Delivery) -> bool:
+    """True if a fault or a change of master may have brought a message again."""
+    start = first.start - int(_BEFORE_S * SECOND)
+    changed = any(start < period.since <= later.start for period in scene.masters_of(group_of(later.key)))
+    return changed or bool(scene.in_force(start, later.start))
