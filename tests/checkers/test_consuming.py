@@ -56,6 +56,7 @@ FINDS = {
     Bug.HOARD: ("queue-owned-twice", {"failing": 0.0}),
     Bug.GHOST: ("dead-member-named", {}),
     Bug.UNNAMED: ("live-member-unnamed", {}),
+    Bug.ALTERED: ("altered-message", {}),
     Bug.LAZY: ("committed-behind", {}),
     Bug.STALE: ("wrong-lag", {}),
     Bug.FORGOT: ("wrong-lag", {}),

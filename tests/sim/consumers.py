@@ -45,6 +45,7 @@ class Bug(Enum):
     HOARD = "a former owner keeps a queue that another one has"
     GHOST = "the broker goes on naming members that crashed"
     UNNAMED = "after the load, the broker does not name a member that is there"
+    ALTERED = "now and then a message is delivered with another tag"
     LAZY = "members do not commit at the end"
     STALE = "the figures of an administrator show less than the queue has"
     FORGOT = "the figures of an administrator show another offset of the group than its members get"
@@ -295,7 +296,11 @@ class Group:
     def _begin(self, member: _Member, key: str, offset: int, identity: int, attempt: int, now: float) -> None:
         member.n += 1
         about = self.properties[identity]
-        member.told.append((now, ["delivered", member.n, key, offset, identity, attempt, about["TAGS"]]))
+        tag = about["TAGS"]
+        if self.bug is Bug.ALTERED and self.dice.random() < 0.02:
+            tag += "x"
+            self.planted += 1
+        member.told.append((now, ["delivered", member.n, key, offset, identity, attempt, tag]))
         ok = attempt >= int(about.get("fails", 0))
         member.open.append(_Work(member.n, key, offset, identity, attempt, now + self.dice.uniform(0.002, 0.12), ok))
 

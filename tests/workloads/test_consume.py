@@ -142,6 +142,7 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
     [
         ({"library": "grpc-push", "listener": "orderly"}, "listener is 'orderly'; with --library grpc"),
         ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
+        ({"large": 1.0}, "large is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
         ({"members": 4}, "concurrency is 5; consume needs 6 clients"),

@@ -12,8 +12,9 @@ from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin
 from results.op import Op
-from workloads.brokers import READ_DEADLINE_S
+from workloads.brokers import READ_DEADLINE_S, sent_completion
 from workloads.consume.crew import Crew
+from workloads.consume.sender import Sender
 from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
 
@@ -32,20 +33,27 @@ class ConsumeOps(QueueOps):
 
     crew: Crew
     wanted: frozenset[str] | None
+    sender: Sender | None
 
-    def furnish(self, crew: Crew, wanted: frozenset[str] | None) -> None:
-        """Sets the processes of the members, and the tags that they want (None: all)."""
-        self.crew, self.wanted = crew, wanted
+    def furnish(self, crew: Crew, wanted: frozenset[str] | None, sender: Sender | None) -> None:
+        """Sets the processes of the members, the tags that they want (None: all), and the producer's process (None: our
+        own client sends).
+        """
+        self.crew, self.wanted, self.sender = crew, wanted, sender
         crew.use()
+        if sender is not None:
+            sender.use()
 
     async def close(self) -> None:
         await self.crew.leave()
+        if self.sender is not None:
+            await self.sender.leave()
         await super().close()
 
     async def invoke(self, op: Op) -> Completion:
         match op.f:
             case "send":
-                sent = await self.send(op, op.extra["properties"])
+                sent = await self._send(op)
                 if sent.type == "ok" and (self.wanted is None or op.extra["properties"].get("TAGS") in self.wanted):
                     self.crew.owe(op.value)
                 return sent
@@ -58,6 +66,14 @@ class ConsumeOps(QueueOps):
             case "committed":
                 await self._learn_master(queue_of(op.key).group)
         return await super().invoke(op)
+
+    async def _send(self, op: Op) -> Completion:
+        if self.sender is None:
+            return await self.send(op, op.extra["properties"])
+        await self.pause()
+        sent = await self.sender.send(queue_of(op.key), op.value, op.extra["properties"], self.deadline_s)
+        self._refused = sent.outcome.type == "fail"
+        return sent_completion(sent, op.value, {})
 
     async def _dead_letters(self, op: Op) -> Completion:
         """Reads the dead letters of the group at a master, from an offset on. A broker has no topic for them until the

@@ -28,9 +28,11 @@ from infra.systems.rocketmq.servers import NAMESRV, PROXY
 from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
 from results.deployment import DeploymentRecord
 from results.op import Op
+from workloads.brokers import BODY_SIZE
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Crew
 from workloads.consume.members import Members
+from workloads.consume.sender import Sender
 from workloads.consume.work import RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
 from workloads.places import Queue
@@ -94,6 +96,17 @@ class ConsumeOptions:
         1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
     )
     slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
+    producer: Literal["harness", "java"] = option(
+        "harness",
+        "The client that sends: our own, or RocketMQ's Java client on a node of its own, which sends one by one, in "
+        "batches, asynchronously and one-way.",
+    )
+    large: float = option(
+        0.0,
+        "With --producer java: so many messages (%) have 128 KiB, and a tenth of them almost maxMessageSize (4 MiB).",
+        low=0,
+        high=5,
+    )
     renewed: float = option(
         0.0,
         "With --library grpc-simple: for so many messages (%) a consumer asks for a new invisible duration, and works "
@@ -139,6 +152,8 @@ class ConsumeWorkload(MessageWorkload):
         for name in ("renewed", "acked_twice"):
             if getattr(self.options, name) and not self.pops:
                 raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --library grpc-simple")
+        if self.options.large and self.options.producer != "java":
+            raise PlanError(f"large is {self.options.large:g}; it needs --producer java")
         self.work = Work(
             self.options.failing, self.options.fails, self.options.slow, self.options.renewed, self.options.acked_twice
         )
@@ -160,6 +175,7 @@ class ConsumeWorkload(MessageWorkload):
         # With both, the final reads would have no time.
         self.astray_s = self.settled_s + (0 if locks else HEARTBEAT_S) + 3
         self._crew: Crew | None = None
+        self._sender: Sender | None = None
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -172,7 +188,7 @@ class ConsumeWorkload(MessageWorkload):
 
     @property
     def client_nodes(self) -> int:
-        return int(self.options.members)
+        return int(self.options.members) + int(self.options.producer == "java")
 
     async def setup(self, context: RunContext) -> None:
         """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
@@ -208,11 +224,26 @@ class ConsumeWorkload(MessageWorkload):
         queues = self.places.keys if self.direct else ()
         self._crew = Crew(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
+        if self.options.producer == "java":
+            produce = {
+                "group": f"producers-{context.run}",
+                "nameservers": _addresses(record, NAMESRV),
+                "set": {"pollNameServerInterval": _ROUTE_MS},
+            }
+            self._sender = Sender(
+                context.deployment.clients[self.options.members],
+                JavaProgram(version, "remoting"),
+                produce,
+                large=self.options.large,
+                usual=BODY_SIZE,
+                raft_log=self.places.raft_log,
+            )
+            await self._sender.open()
 
     def client(self, context: RunContext, thread: int) -> Client:
         assert self._crew is not None, "setup must be called first"
         client = self.connect(ConsumeOps, thread)
-        client.furnish(self._crew, self.wanted)
+        client.furnish(self._crew, self.wanted, self._sender)
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:

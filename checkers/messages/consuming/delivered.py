@@ -35,7 +35,8 @@ _AT_LEAST_ONCE: Final = "at-least-once"
 
 
 class Delivered:
-    """`skipped-by-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `redelivered-to-holder`.
+    """`skipped-by-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `altered-message`,
+    `redelivered-to-holder`.
 
     wanted  the tags that the group subscribes to; None: everything. holds: True if each queue belongs to one member;
             False: any member may get any message, and acknowledges it; then a committed offset proves nothing.
@@ -64,6 +65,8 @@ class Delivered:
             *anomalies(scene, "retry-lost", judged.unfinished, "{n} messages failed and did not come again in time"),
             *anomalies(scene, "filtered-delivered", judged.unwanted, "{n} messages were delivered although the group's "
                        "filter does not match them"),
+            *anomalies(scene, "altered-message", judged.altered, "{n} messages were delivered with another tag than "
+                       "they were sent with"),
             *anomalies(scene, "redelivered-to-holder", judged.repeated, "{n} messages came again to a process that had "
                        "finished them and kept their queue"),
         ]  # fmt: skip
@@ -160,6 +163,13 @@ class _Judged:
             for d in told.deliveries
             if d.id in tags and not subscribed(tags[d.id], wanted)
         ]
+        tagging = {d.life for d in told.deliveries if d.tag is not None}  # a program of a user need not report tags
+        self.altered = [
+            Case(d.start, d.start, [d.op], f"message {d.id}, sent with the tag {tags[d.id]}, to {d.life} with {d.tag}",
+                 d.key)
+            for d in told.deliveries
+            if d.id in tags and d.tag != tags[d.id] and d.life in tagging
+        ]  # fmt: skip
         self.again: Counter[str] = Counter()
         self.repeated = list(self._repeated())
 

@@ -12,15 +12,18 @@ import java.util.Map;
 final class Pipe {
     private static final Gson JSON = new GsonBuilder().disableHtmlEscaping().create();
 
+    private static final int LARGE = 4096;
+    private static final int SHOWN = 64;
+
     private final PrintStream out;
 
     Pipe(PrintStream out) {
         this.out = out;
     }
 
-    /** A body as text. */
+    /** A body as text; of a large one, its begin. */
     static String text(byte[] body) {
-        return new String(body, StandardCharsets.UTF_8);
+        return new String(body, 0, body.length > LARGE ? SHOWN : body.length, StandardCharsets.UTF_8);
     }
 
     /** Writes an event: its name, then names and values in turn. A null is left out. */

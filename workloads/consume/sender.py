@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends by RocketMQ's own Java client: one process with a `DefaultMQProducer` on a node of its own, for all clients.
+
+Each send names its queue, so the library makes one attempt. A refusal of the broker has the broker's code, which the
+table of outcomes explains (`infra.systems.rocketmq.protocol.outcomes`). Of the library's own exceptions only two
+certainly sent nothing (`_UNSENT`), and not for asynchronous sends, which wrap all causes in one of them; all others
+leave the outcome unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from random import Random
+from typing import Any, Final
+
+from infra.machines.api import InfraError, Node
+from infra.systems.outcome import Outcome
+from infra.systems.rocketmq.applications.process import Application, Program
+from infra.systems.rocketmq.protocol.outcomes import outcome_of
+from infra.systems.rocketmq.protocol.sending import Sent
+from workloads.places import Queue
+
+PRODUCER: Final = "producer"
+
+LARGE: Final = 128 * 1024
+"""Bytes of a large body."""
+
+LARGEST: Final = 4 * 1024 * 1024 - 4096
+"""Bytes of the largest ones: a little less than `maxMessageSize`."""
+
+_START_S: Final = 60.0
+_MARGIN_S: Final = 0.1
+"""The library gives up so long before the op does."""
+
+_WAYS: Final[Mapping[str, int]] = {"sync": 50, "async": 25, "batch": 23, "oneway": 2}
+"""The ways of sending, with the share (%) of each."""
+
+_CODES: Final[Mapping[str, int]] = {
+    "SEND_OK": 0,
+    "FLUSH_DISK_TIMEOUT": 10,
+    "SLAVE_NOT_AVAILABLE": 11,
+    "FLUSH_SLAVE_TIMEOUT": 12,
+}
+
+_UNSENT: Final[Mapping[str, str]] = {
+    "RemotingConnectException": "no connection",
+    "MQClientException": "the library refused it",
+}
+"""The exceptions before anything is sent: `NettyRemotingClient` without a channel; with a queue that is given,
+`DefaultMQProducerImpl.sendKernelImpl` without an address of the broker, and the checks of a message."""
+
+
+def way_of(message: int) -> str:
+    """The way in which a message is sent; it follows from its id."""
+    return Random(f"way/{message}").choices(list(_WAYS), list(_WAYS.values()))[0]
+
+
+def size_of(message: int, large: float, usual: int) -> int:
+    """Bytes of a message's body: so many percent are large, and a tenth of these as large as possible."""
+    dice = Random(f"size/{message}")
+    if dice.random() * 100 >= large:
+        return usual
+    return LARGEST if dice.random() < 0.1 else LARGE
+
+
+class Sender:
+    """The process; its methods belong to one event loop.
+
+    produce  the command that starts the producer. large: the share (%) of large bodies. raft_log: see `outcome_of`.
+    """
+
+    def __init__(
+        self, node: Node, program: Program, produce: Mapping[str, Any], *, large: float, usual: int, raft_log: bool
+    ) -> None:
+        self._node, self._program, self._produce = node, program, produce
+        self._large, self._usual, self._raft_log = large, usual, raft_log
+        self._application: Application | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._awaited: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
+        self._users = 0
+        self._starts = 0
+        self._starting, self._telling = asyncio.Lock(), asyncio.Lock()
+
+    async def open(self) -> None:
+        """Puts the program on the node, and starts it. Raises InfraError."""
+        await asyncio.to_thread(self._program.prepare)
+        await asyncio.to_thread(self._program.install, self._node)
+        self._application = await self._start()
+
+    def use(self) -> None:
+        """Notes a user. Each one must call `leave`."""
+        self._users += 1
+
+    async def leave(self) -> None:
+        """Ends the process with the last user."""
+        self._users -= 1
+        if self._users == 0 and self._application is not None:
+            application, self._application = self._application, None
+            if self._reading is not None:
+                self._reading.cancel()
+            with suppress(InfraError):
+                await application.kill()
+
+    async def send(self, queue: Queue, message: int, properties: Mapping[str, str], deadline_s: float) -> Sent:
+        """Sends a message to a queue: one attempt."""
+        end = asyncio.get_running_loop().time() + deadline_s
+        try:
+            async with self._starting:
+                application = self._application = self._application or await self._start()
+        except InfraError as problem:
+            return Sent(Outcome("fail", f"nothing was sent: {problem}"))
+        left = max(0.0, end - asyncio.get_running_loop().time())
+        command = self._command(queue, message, properties, left)
+        future = self._awaited[message] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(left):
+                async with self._telling:
+                    await application.tell(command)
+                return sent_of(await future, wraps=command["how"] == "async", raft_log=self._raft_log)
+        except TimeoutError:
+            return Sent(Outcome("info", "timed out: the producer did not report a result"))
+        except InfraError as problem:
+            return Sent(Outcome("info", str(problem)))
+        finally:
+            del self._awaited[message]
+
+    def _command(self, queue: Queue, message: int, properties: Mapping[str, str], left: float) -> dict[str, Any]:
+        size = size_of(message, self._large, self._usual)
+        return {
+            "do": "send",
+            "name": PRODUCER,
+            "n": message,
+            "topic": queue.topic,
+            "broker": queue.group,
+            "queue": queue.number,
+            "body": str(message),
+            "size": size,
+            "tags": properties.get("TAGS", ""),
+            "keys": f"key-{message}",
+            "properties": {name: value for name, value in properties.items() if name != "TAGS"},
+            # Batches of large bodies would be larger than a broker takes.
+            "how": "sync" if size != self._usual else way_of(message),
+            "timeout_ms": max(1, int((left - _MARGIN_S) * 1000)),
+        }
+
+    async def _start(self) -> Application:
+        self._starts += 1
+        application = Application(self._node, "application-producer", self._program.argv)
+        instance = f"{PRODUCER}-{self._starts}"
+        try:
+            await application.start(_START_S)
+            command = {"do": "produce", "name": PRODUCER, "instance": instance, **self._produce}
+            await application.ask(command, "started", _START_S)
+        except BaseException:
+            application.close()
+            raise
+        self._reading = asyncio.get_running_loop().create_task(self._read(application))
+        return application
+
+    async def _read(self, application: Application) -> None:
+        while not application.ended:
+            for event in await application.take(1.0):
+                future = self._awaited.get(event.fields.get("n", 0))
+                if future is not None and not future.done():
+                    future.set_result(event.fields)
+        if self._application is application:
+            self._application = None  # the next send starts another one
+
+
+def sent_of(fields: Mapping[str, Any], *, wraps: bool = False, raft_log: bool) -> Sent:
+    """The result of a send, from the event `sent` or `failed`. wraps: it was asynchronous."""
+    if fields["event"] != "sent":
+        error, code, why = str(fields.get("error")), fields.get("code"), fields.get("why")
+        if error == "MQBrokerException" and code is not None:
+            return Sent(outcome_of("send", code, why, raft_log), code=code, remark=why)
+        if error in _UNSENT and not wraps:
+            return Sent(Outcome("fail", f"nothing was sent: {_UNSENT[error]}: {why}"))
+        return Sent(Outcome("info", f"{error}: {why}"))
+    code = _CODES.get(fields["status"])
+    if code is None:
+        return Sent(Outcome("info", "sent one-way: no broker answers"))
+    outcome = outcome_of("send", code, None, raft_log)
+    return Sent(outcome, fields["offset"], fields.get("stored"), code)
