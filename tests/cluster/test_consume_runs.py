@@ -50,3 +50,17 @@ def test_a_broadcast_group(tmp_path: Path) -> None:
     ended = run(*CONSUME, *quiet, "--listener", "broadcast", store=tmp_path)
     assert ended.code == 0, ended.out + ended.err
     assert ended.results()["broadcast"]["reason"].startswith("3 members got"), ended.out
+
+
+@pytest.mark.nightly
+def test_members_that_poll_and_a_java_producer(tmp_path: Path) -> None:
+    """Both talk to the brokers in their own way: through kills of the master, what they promise holds, too."""
+    kills = ("--nemesis", "kill-random-processes", "--target", "master", "--interval", "12", "--duration", "4")
+    how = ("--library", "lite-pull", "--producer", "java", "--large", "1", "--concurrency", "12")
+    ended = run(*CONSUME, *kills, *how, "--nodes", "3", "--time-limit", "20", store=tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    results = ended.results()
+    for name in (*JUDGES, "groups", "lag"):
+        assert results[name]["verdict"] == "valid", ended.out
+    one_way = [op for op in ended.ops if op.type == "info" and "one-way" in (op.error or "")]
+    assert one_way, "the Java producer sent nothing one-way"

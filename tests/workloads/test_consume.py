@@ -145,6 +145,8 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"large": 1.0}, "large is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
+        ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),
+        ({"library": "lite-pull", "failing": 1.0}, "which tries nothing again"),
         ({"members": 4}, "concurrency is 5; consume needs 6 clients"),
     ],
 )

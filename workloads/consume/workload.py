@@ -50,6 +50,9 @@ DRAIN_S: Final = 90.0
 ASK_S: Final = 2.0
 """The time between two requests to the master of a broker group for the members of the group."""
 
+_DIRECT: Final = ("remoting", "lite-pull")
+"""The libraries that talk to the brokers."""
+
 _GRPC_AGAIN: Final = 16
 """The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
 
@@ -78,8 +81,8 @@ class ConsumeOptions:
     )
     library: Library = option(
         "remoting",
-        "The members' client: of the remoting protocol, to the brokers or through a proxy; of gRPC, a push or a simple "
-        "consumer.",
+        "The members' client: of the remoting protocol, a push consumer or one that polls (lite-pull), or a push "
+        "consumer through a proxy; of gRPC, a push or a simple consumer.",
     )
     application: str | None = option(
         None,
@@ -144,6 +147,13 @@ class ConsumeWorkload(MessageWorkload):
         self.grpc = self.options.library.startswith("grpc")
         if self.grpc and self.options.listener != "concurrently":
             raise PlanError(f"listener is {self.options.listener!r}; with --library grpc-... concurrently is right")
+        if self.options.library == "lite-pull":
+            if self.options.listener != "concurrently":
+                raise PlanError(
+                    f"listener is {self.options.listener!r}; with --library lite-pull concurrently is right"
+                )
+            if self.options.failing:
+                raise PlanError("failing needs another library than lite-pull, which tries nothing again")
         again = _GRPC_AGAIN if self.grpc else self.options.max_attempts_again
         self.again = again
         if self.options.failing and self.options.listener == "broadcast":
@@ -167,7 +177,7 @@ class ConsumeWorkload(MessageWorkload):
         self.done_s = self.quiet_s if self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
         # A proxy has the members' heartbeats, and pops need no queues.
-        self.direct = self.options.library == "remoting" and self.options.application is None
+        self.direct = self.options.library in _DIRECT and self.options.application is None
         self.lags = self.direct and self.options.listener != "broadcast"
         # A member that was killed keeps the locks of its queues.
         locks = self.options.listener == "orderly"
@@ -179,7 +189,7 @@ class ConsumeWorkload(MessageWorkload):
 
     @property
     def kinds(self) -> Sequence[str]:
-        return [] if self.options.library == "remoting" else [PROXY]
+        return [] if self.options.library in _DIRECT else [PROXY]
 
     def shares(self) -> Sequence[Share]:
         if self.options.application is not None:

@@ -57,8 +57,10 @@ public final class Application {
     private void take(String what, String name, JsonObject command) throws Exception {
         switch (what) {
             case "consume":
-                parts.put(name, command.get("library").getAsString().startsWith("grpc")
-                        ? new GrpcConsumer(pipe, command) : new PushConsumer(pipe, command));
+                String library = command.get("library").getAsString();
+                parts.put(name, library.startsWith("grpc") ? new GrpcConsumer(pipe, command)
+                        : library.equals("lite-pull") ? new LitePullConsumer(pipe, command)
+                        : new PushConsumer(pipe, command));
                 return;
             case "produce":
                 parts.put(name, new Producer(pipe, command));

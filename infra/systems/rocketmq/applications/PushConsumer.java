@@ -130,7 +130,7 @@ final class PushConsumer implements Application.Part {
         return all;
     }
 
-    private static long number(MessageExt message, String property) {
+    static long number(MessageExt message, String property) {
         String text = message.getUserProperty(property);
         return text == null ? 0 : Long.parseLong(text);
     }

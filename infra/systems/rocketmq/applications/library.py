@@ -5,5 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Library = Literal["remoting", "remoting-proxy", "grpc-push", "grpc-simple"]
-"""The client: of the remoting protocol, to the brokers or through a proxy; of gRPC, a push or a simple consumer."""
+Library = Literal["remoting", "lite-pull", "remoting-proxy", "grpc-push", "grpc-simple"]
+"""The client: of the remoting protocol, a push consumer or one that polls, or a push consumer through a proxy; of gRPC,
+a push or a simple consumer.
+"""
