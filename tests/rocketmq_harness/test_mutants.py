@@ -80,6 +80,13 @@ def test_each_mutant_has_a_cell_that_can_run() -> None:
     )
 
 
+def test_each_plan_for_mutants_is_of_one() -> None:
+    """A plan that no command names would rot."""
+    words = {word for mend in MUTANTS for word in shlex.split(planted(mend).run)}
+    plans = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples" / "plans" / "mutants").glob("*.toml")}
+    assert plans == {word for word in words if word.startswith("examples/plans/")}
+
+
 @pytest.mark.parametrize("mend", [pytest.param(mend, id=str(mend.id)) for mend in MUTANTS])
 @pytest.mark.slow
 def test_the_command_of_a_mutant_is_accepted(mend: Mend, capsys: pytest.CaptureFixture[str]) -> None:
