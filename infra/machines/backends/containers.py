@@ -29,6 +29,7 @@ from infra.machines import kept
 from infra.machines.api import Cluster, ClusterSpec, InfraError, Leftover
 from infra.machines.backends.docker_image import ensure_image
 from infra.machines.backends.engine_claim import EngineClaim, engine_time, is_held, is_kept, mark_kept
+from infra.machines.backends.own_container import engine_paths
 from infra.machines.backends.owned import (
     HOST_KEY,
     OwnedCluster,
@@ -112,7 +113,8 @@ def provision(spec: ClusterSpec) -> Cluster:
             claim = EngineClaim.take(client, image, prefix, labels)
             subnet = _make_network(client, prefix, spec.run_id, labels)
             addresses = {name: subnet.node(i) for i, name in enumerate(names)}
-            mounts = [Mount(s.path, str(s.source.resolve()), type="bind", read_only=True) for s in spec.shares]
+            paths = engine_paths(client)
+            mounts = [Mount(s.path, paths.of(s.source), type="bind", read_only=True) for s in spec.shares]
             machine = client.info()
             memory = _memory_of_a_node(machine, len(names))
             parent = GROUP if machine.get("CgroupDriver") == "cgroupfs" else None  # systemd's names are slices
