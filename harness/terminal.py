@@ -25,11 +25,16 @@ MOST: Final = 20_000
 """Characters of a line: a value may be megabytes."""
 
 _VERDICT: Final = re.compile(
-    r"(?:^|(?<=  ))(?:valid|invalid|unknown|harness-failure)(?=  |$)|(?<=  )harness-failure(?= )", re.IGNORECASE
+    r"(?:^|(?<=  ))(?:valid|invalid|unknown|harness-failure|not worse|worse|not decided)(?=  |$)"
+    r"|(?<=  )harness-failure(?= )",
+    re.IGNORECASE,
 )
 """A verdict in a column of its own, as all commands print it. (The longest one fills its column.)"""
 
-_COLOURS: Final = {"valid": "32", "invalid": "31", "unknown": "33", "harness-failure": "35"}
+_COLOURS: Final = {
+    **{"valid": "32", "invalid": "31", "unknown": "33", "harness-failure": "35"},
+    **{"not worse": "32", "worse": "31", "not decided": "33"},
+}
 """Verdict -> its colour, as a parameter of the escape sequence (ECMA-48, SGR): green, red, yellow, magenta."""
 
 _problems: list[OSError] = []
@@ -46,6 +51,11 @@ def say(line: str = "", *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     text = shown(line)
     put(f"{_painted(text) if colours(stream) else text}\n", stream)
+
+
+def say_wrapped(line: str, indent: int) -> None:
+    """Prints a line that may be longer than the terminal is wide: in several parts then, see `wrapped`."""
+    say_all(wrapped(line, columns(sys.stdout), indent))
 
 
 def colours(stream: TextIO | None) -> bool:

@@ -3,17 +3,18 @@
 
     python -m benchmarks.checker.command FOLDER [--rounds 3] [--limit-s 60]
 
-FOLDER has histories of registers, such as Porcupine's own logs (`etcd_*.log`). Each side is a new process for each file:
-start, reading, decision, one line. This checker reads the log as it is; Porcupine reads a JSON file with the same
-operations, as a compiled program, and as its users run it, who write their model in Go (`go run .`, compiled before).
-Seconds of the processor, the fastest round, and our ratio to both; then of all files together. The start of Python alone
-(`python -c pass`) and that of numpy are listed below. Verdicts that differ end it with code 1.
+FOLDER has histories of registers, such as Porcupine's own logs (`etcd_*.log`). Each side is a new process for each
+file: start, reading, decision, one line. This checker reads the log as it is. Porcupine reads a JSON file with the same
+operations: as a compiled program, and as its users run it, who write their model in Go (`go run .`, compiled before).
+Seconds of the processor, the fastest round, and our ratio to both; then of all files together. The start of Python
+alone (`python -c pass`) and that of numpy are listed below. Verdicts that differ end it with code 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -31,10 +32,14 @@ WORDS = {"ok": 0, "illegal": 1}
 """Porcupine's verdicts, as exit codes of `harness check`."""
 
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""With compiled modules, as pip leaves them."""
+
+
 def cpu_s(argv: Sequence[str], given: str = "", cwd: Path | None = None) -> tuple[float, str, int]:
     """Seconds of the processor of a process and its children; what it printed; its exit code."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(argv, input=given, cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, input=given, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout, done.returncode
 

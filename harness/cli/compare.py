@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -118,7 +119,7 @@ def compare(
     if dry_run:
         terminal.say_all(_told(course.comparison, []))
         return
-    pairs.run_pairs(course, ledger, store, findings, terminal.say, until)
+    pairs.run_pairs(course, ledger, store, findings, partial(terminal.say_wrapped, indent=32), until)
     found = _write(course, ledger, json_file, findings)
     if course.stopped is not None:
         raise course.stopped
@@ -283,16 +284,16 @@ def _write(course: Course, ledger: Path, json_file: Path | None, findings: Seque
         for row in found.rows:
             if row.cell == cell:
                 takes = f"; {row.takes}" if row.takes else ""
-                terminal.say(f"    {row.state.value:<10}  {row.thing:<20}  {row.counts}{takes}")
+                terminal.say_wrapped(f"    {row.state.value:<10}  {row.thing:<20}  {row.counts}{takes}", 38)
         figures = [one for one in found.figures if one.cell == cell and one.figure in _FIGURE]
         text = "; ".join(f"{_FIGURE[one.figure]} {one.new[0]:,.1f} against {one.old[0]:,.1f}" for one in figures)
-        terminal.say(f"    {text}")
+        terminal.say_wrapped(f"    {text}", 4)
     for cell, why in found.short:
-        terminal.say(f"  {cell}: not tried: {why}")
+        terminal.say_wrapped(f"  {cell}: not tried: {why}", 4)
     terminal.say(f"  page        {page}")
     if found.code == 2 or found.things(State.UNDECIDED) or course.stopped is not None:
         terminal.say(f"  go on       harness compare --resume {ledger}")
-    terminal.say(found.line(course.seconds))
+    terminal.say_wrapped(found.line(course.seconds), len(found.verdict) + 3)
     return found
 
 

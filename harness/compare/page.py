@@ -20,8 +20,8 @@ from results.report.layout import render_template
 
 TEST: Final = (
     f"The test was fixed before the first run: two equal builds are called different with a probability of {ERROR:.0%} "
-    "at most, over all anomalies and cells; a difference between nearly never and nearly always is called `as before` "
-    f"with a probability of {MISS:.0%} at most. The intervals are those of Clopper and Pearson, 95 %. `Evidence` is "
+    "at most, over all anomalies and cells; a difference between nearly never and nearly always is called as before "
+    f"with a probability of {MISS:.0%} at most. The intervals are those of Clopper and Pearson, 95 %. Evidence is "
     "the likelihood ratio that was reached, and the one that decides."
 )
 
@@ -33,7 +33,7 @@ def compare_page(course: Course, found: Outcome, findings: Sequence[Finding], pa
     return render_template(
         "compare.html.j2",
         verdict=found.verdict,
-        line=found.line(course.seconds).partition("   ")[2],
+        line=found.line(course.seconds).partition("   ")[2].replace("   ", "; "),
         head=[
             ("new build", comparison.builds[NEW]),
             ("old build", comparison.builds[OLD]),

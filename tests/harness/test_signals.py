@@ -193,6 +193,9 @@ def test_a_verdict_has_a_colour_on_a_terminal_alone(monkeypatch: pytest.MonkeyPa
 
     assert printed("INVALID   log, none") == "\x1b[1;31mINVALID\x1b[0m   log, none"
     assert printed("  log    valid     2 ops") == "  log    \x1b[32mvalid\x1b[0m     2 ops"
+    assert printed("NOT WORSE   new: nothing") == "\x1b[1;32mNOT WORSE\x1b[0m   new: nothing"
+    assert printed("WORSE   new: lost") == "\x1b[1;31mWORSE\x1b[0m   new: lost"
+    assert printed("    as before   worse times") == "    as before   worse times"
     assert printed("a.edn   unknown  torn") == "a.edn   \x1b[33munknown\x1b[0m  torn"
     assert printed("  nodes   harness-failure n1") == "  nodes   \x1b[35mharness-failure\x1b[0m n1"
     assert printed("is it valid or invalid?") == "is it valid or invalid?"

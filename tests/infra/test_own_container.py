@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protects the control program in a container: what nodes mount is found at the engine's machine, or it says why not."""
+"""Protects the control program in a container: what nodes mount is found at the engine, or it says why not."""
 
 from __future__ import annotations
 

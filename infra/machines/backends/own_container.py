@@ -45,7 +45,7 @@ class EnginePaths:
 
 
 def engine_paths(client: docker.DockerClient) -> EnginePaths:
-    """How the engine sees this program's files. Docker's errors pass."""
+    """Returns the paths of this program's files as the engine sees them. Docker's errors pass."""
     try:
         lines = _MOUNTS.read_text(errors="replace").splitlines()
     except OSError:
