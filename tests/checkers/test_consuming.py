@@ -168,6 +168,42 @@ def test_a_pop_whose_answer_is_lost_counts_as_an_attempt() -> None:
     assert [(e.rule, e.used) for e in excused.excuses] == [("attempt-skipped", 1)]
 
 
+def again(after_s: float, key: str, offset: int, life: int = 1, holds: bool = True) -> CheckResult:
+    """A message of `t:a:0` that failed as attempt 0 and came again so much later, as attempt 1, whose delay is 10 s."""
+    story = TimedStory()
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "fails": "1"}})
+    for at, number, process, queue, place, ok in (
+        (2.0, 1, 1, "t:a:0", 0, False),
+        (2.5 + after_s, 2, life, key, offset, True),
+    ):
+        events = [
+            ["delivered", S, process, number, queue, place, 1, number - 1, "a"],
+            ["done", S // 2, process, number, ok],
+        ]
+        story.call(at + 1, "take", None, None, events, group="g", member="m0")
+    story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
+    return Retried(16, holds=holds).check(story.run())
+
+
+def test_a_message_that_no_broker_took_back_is_tried_again_by_its_process() -> None:
+    """Seen on real servers: a send-back that fails leaves the message with its process, for five seconds. Anything
+    sooner, of another process, or of the broker's retry topic has the broker's delay, and so has a pop.
+    """
+    kept = again(5.2, "t:a:0", 0)
+    assert kept.verdict == Verdict.VALID
+    assert [(e.rule, e.used) for e in kept.excuses] == [("retried-early", 1)]
+    late = again(10.2, "%RETRY%g:a:0", 7)
+    assert (late.verdict, late.excuses) == (Verdict.VALID, [])
+    for result in (
+        again(3.5, "t:a:0", 0),
+        again(5.2, "t:a:0", 0, life=2),
+        again(5.2, "t:a:0", 3),
+        again(5.2, "%RETRY%g:a:0", 0),
+        again(5.2, "t:a:0", 0, holds=False),
+    ):
+        assert [(a.name, a.cases) for a in result.anomalies] == [("retried-early", 1)]
+
+
 def behind(first_wait_s: float) -> CheckResult:
     """Ten messages within two seconds that all come when the first one does, and then some that come at once."""
     story = TimedStory()

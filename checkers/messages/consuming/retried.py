@@ -27,6 +27,11 @@ _EARLY_S: Final = 1.0
 
 _SLACK_S: Final = 8.0
 
+_KEPT_S: Final = 5.0
+"""The delay of a message that no broker took back: the member keeps it, and tries it again itself
+(`ConsumeMessageConcurrentlyService.submitConsumeRequestLater` of the client).
+"""
+
 
 class Retried:
     """`retried-early`, `attempt-skipped`, `retried-too-often`, `not-dead-lettered`, `dead-lettered-early`,
@@ -51,7 +56,9 @@ class Retried:
         for delivery in told.deliveries:
             by_id.setdefault(delivery.id, []).append(delivery)
         failed = {id: of for id, of in by_id.items() if any(each.done is False for each in of)}
-        early, skipped = list(self._early(failed)), list(self._skipped(failed))
+        attempts, skipped = list(self._early(failed)), list(self._skipped(failed))
+        early = [case for case, soon in attempts if soon]
+        kept = len(attempts) - len(early)
         lost_pops = [] if self.holds else [case for case in skipped if _may_have_lost_a_pop(told, scene, case)]
         skipped = [case for case in skipped if case not in lost_pops]
         often = [
@@ -83,6 +90,10 @@ class Retried:
             excuses.append(
                 Excuse("attempt-skipped", len(lost_pops), "a fault, or the end of a member, since the first one")
             )
+        if kept:
+            excuses.append(
+                Excuse("retried-early", kept, f"kept by its process, which tries again after {_KEPT_S:.0f} s")
+            )
         unknown = None
         if not failed:
             unknown = "no delivery failed"
@@ -91,19 +102,23 @@ class Retried:
         reason = f"{many(len(failed), 'message')} failed, {letters:,} dead letters"
         return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
-    def _early(self, failed: dict[Any, list[Delivery]]) -> Iterator[Case]:
+    def _early(self, failed: dict[Any, list[Delivery]]) -> Iterator[tuple[Case, bool]]:
+        """Yields attempts before their delay was over; False: it is one of a process that kept the message."""
         if not self.delays:
             return
         for deliveries in failed.values():
-            ends: dict[int, int] = {}
+            ends: dict[int, Delivery] = {}
             for d in deliveries:
                 before = ends.get(d.attempt - 1)
                 delay = DELAYS_S[min(d.attempt - 1, len(DELAYS_S) - 1)] if d.attempt else 0
-                if before is not None and d.start < before + int((delay - _EARLY_S) * SECOND):
-                    text = f"message {d.id} failed at {clock(before)} and came again at {clock(d.start)}, as attempt "
-                    yield Case(before, d.start, [d.op], text + f"{d.attempt}, whose delay is {delay} s", d.key)
+                if before is not None and d.start < _soonest(before, delay):
+                    at = before.end or 0
+                    text = f"message {d.id} failed at {clock(at)} and came again at {clock(d.start)}, as attempt "
+                    case = Case(at, d.start, [d.op], text + f"{d.attempt}, whose delay is {delay} s", d.key)
+                    kept = self.holds and (d.life, d.key, d.offset) == (before.life, before.key, before.offset)
+                    yield case, not (kept and d.start >= _soonest(before, _KEPT_S))
                 if d.done is False and d.end is not None:
-                    ends.setdefault(d.attempt, d.end)
+                    ends.setdefault(d.attempt, d)
 
     @staticmethod
     def _skipped(failed: dict[Any, list[Delivery]]) -> Iterator[Case]:
@@ -146,6 +161,11 @@ class Retried:
                     Case(0, told.until, ops, f"message {identity} {len(ops)} times, after {lasts} last attempts")
                 )
         return missing, hasty, twice, open_
+
+
+def _soonest(before: Delivery, delay_s: float) -> int:
+    """The earliest time of the next attempt, in ns."""
+    return (before.end or 0) + int((delay_s - _EARLY_S) * SECOND)
 
 
 def _may_have_lost_a_pop(told: Takes, scene: RunTimeline, case: Case) -> bool:
