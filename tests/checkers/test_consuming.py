@@ -168,8 +168,13 @@ def test_a_pop_whose_answer_is_lost_counts_as_an_attempt() -> None:
     assert [(e.rule, e.used) for e in excused.excuses] == [("attempt-skipped", 1)]
 
 
-def again(after_s: float, key: str, offset: int, life: int = 1, holds: bool = True) -> CheckResult:
-    """A message of `t:a:0` that failed as attempt 0 and came again so much later, as attempt 1, whose delay is 10 s."""
+def again(
+    after_s: float, key: str, offset: int, life: int = 1, holds: bool = True, first: int | None = None
+) -> CheckResult:
+    """A message of `t:a:0` that failed as attempt 0 and came again so much later, as attempt 1, whose delay is 10 s.
+
+    first  the process of a member that had failed it a second earlier.
+    """
     story = TimedStory()
     story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "fails": "1"}})
     for at, number, process, queue, place, ok in (
@@ -181,6 +186,9 @@ def again(after_s: float, key: str, offset: int, life: int = 1, holds: bool = Tr
             ["done", S // 2, process, number, ok],
         ]
         story.call(at + 1, "take", None, None, events, group="g", member="m0")
+    if first is not None:
+        earlier = [["delivered", S, first, 9, "t:a:0", 0, 1, 0, "a"], ["done", S // 2, first, 9, False]]
+        story.call(2, "take", None, None, earlier, group="g", member="m0")
     story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
     return Retried(16, holds=holds).check(story.run())
 
@@ -192,6 +200,8 @@ def test_a_message_that_no_broker_took_back_is_tried_again_by_its_process() -> N
     kept = again(5.2, "t:a:0", 0)
     assert kept.verdict == Verdict.VALID
     assert [(e.rule, e.used) for e in kept.excuses] == [("retried-early", 1)]
+    other = again(5.2, "t:a:0", 0, life=1, first=7)
+    assert (other.verdict, [e.used for e in other.excuses]) == (Verdict.VALID, [1])
     late = again(10.2, "%RETRY%g:a:0", 7)
     assert (late.verdict, late.excuses) == (Verdict.VALID, [])
     for result in (

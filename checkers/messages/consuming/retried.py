@@ -115,8 +115,7 @@ class Retried:
                     at = before.end or 0
                     text = f"message {d.id} failed at {clock(at)} and came again at {clock(d.start)}, as attempt "
                     case = Case(at, d.start, [d.op], text + f"{d.attempt}, whose delay is {delay} s", d.key)
-                    kept = self.holds and (d.life, d.key, d.offset) == (before.life, before.key, before.offset)
-                    yield case, not (kept and d.start >= _soonest(before, _KEPT_S))
+                    yield case, not (self.holds and any(_kept(each, d) for each in deliveries))
                 if d.done is False and d.end is not None:
                     ends.setdefault(d.attempt, d)
 
@@ -166,6 +165,12 @@ class Retried:
 def _soonest(before: Delivery, delay_s: float) -> int:
     """The earliest time of the next attempt, in ns."""
     return (before.end or 0) + int((delay_s - _EARLY_S) * SECOND)
+
+
+def _kept(before: Delivery, d: Delivery) -> bool:
+    """True if a process has failed the message before, and tries it again itself: it came from no broker."""
+    same = (before.life, before.key, before.offset) == (d.life, d.key, d.offset)
+    return same and before.done is False and before.attempt == d.attempt - 1 and d.start >= _soonest(before, _KEPT_S)
 
 
 def _may_have_lost_a_pop(told: Takes, scene: RunTimeline, case: Case) -> bool:
