@@ -22,14 +22,13 @@ from typing import Final, Literal
 
 from checkers.base.evidence import own_lines
 from harness.check.judging import judge_stored
-from harness.findings.pages import replaced
+from harness.findings.pages import write_table
 from harness.findings.signature import not_tried
 from harness.parts import registry
 from harness.plan.plan import Plan
 from harness.shipped import shipped
 from infra.systems.api import TOPOLOGIES
 from infra.systems.mends.catalog import Mend, Mutant, read_mends
-from results.durable import write_text
 from results.errors import ExpectedError
 from results.reading import read_toml
 from results.record import RunRecord
@@ -228,11 +227,7 @@ def main(argv: Sequence[str]) -> None:
         return
     store, *docs = map(Path, argv)
     lines = table(mutants, tried([store], mutants))
-    if not docs:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-        return
-    page = docs[0] / PAGE
-    write_text(page, replaced(page.read_text(), "\n".join(lines)), "the table")
+    write_table(lines, docs[0] / PAGE if docs else None)
 
 
 if __name__ == "__main__":

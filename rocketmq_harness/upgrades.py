@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from harness.check.judging import judge_stored
 from harness.findings.known import explain
-from harness.findings.pages import replaced
-from results.durable import write_text
+from harness.findings.pages import write_table
 from results.errors import ExpectedError
 from results.record import RunRecord
 from results.store import RunDir, Store
@@ -88,11 +87,7 @@ def main(argv: Sequence[str]) -> None:
     """Prints the table, or writes it into the page of a folder."""
     store, *docs = map(Path, argv)
     lines = table(upgrades([store]))
-    if not docs:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-        return
-    page = docs[0] / PAGE
-    write_text(page, replaced(page.read_text(), "\n".join(lines)), "the table")
+    write_table(lines, docs[0] / PAGE if docs else None)
 
 
 if __name__ == "__main__":

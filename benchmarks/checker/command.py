@@ -71,10 +71,10 @@ def main() -> int:
             rounds = []
             for _ in range(given.rounds):
                 ours, _, code = cpu_s([harness, "check", str(file), "--model", "cas-register"])
-                compiled, told, _ = cpu_s([str(program), str(prepared)], request)
+                compiled, answer, _ = cpu_s([str(program), str(prepared)], request)
                 run, _, _ = cpu_s(["go", "run", ".", str(prepared)], request, SOURCE)
                 rounds.append((ours, compiled, run))
-            word = told.split()[0]
+            word = answer.split()[0]
             differ += word in WORDS and WORDS[word] != code
             fastest.append(tuple(min(side) for side in zip(*rounds, strict=True)))
             print(f"{file.name:24} {_sides(fastest[-1])}  {word}", flush=True)

@@ -50,6 +50,14 @@ def replaced(text: str, made: str) -> str:
     return f"{before}{BEGIN}\n{made}\n{END}{after}"
 
 
+def write_table(lines: Sequence[str], page: Path | None) -> None:
+    """Writes lines of Markdown between the two marks of a page, or prints them. Raises OSError, ValueError."""
+    if page is None:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+    else:
+        write_text(page, replaced(page.read_text(encoding="utf-8"), "\n".join(lines)), "the table")
+
+
 def _table(findings: Sequence[Finding]) -> Iterator[str]:
     yield "| # | bug | where | command | rate |"
     yield "|---|---|---|---|---|"

@@ -214,6 +214,28 @@ def test_a_message_that_no_broker_took_back_is_tried_again_by_its_process() -> N
         assert [(a.name, a.cases) for a in result.anomalies] == [("retried-early", 1)]
 
 
+def killed(*, acking: bool) -> CheckResult:
+    """A message that was popped by a process that was killed, and that never comes again although a member is there."""
+    story = TimedStory()
+    story.call(0.1, "join", None, None, "m0-1", group="g", member="m0")
+    story.call(0.2, "join", None, None, "m1-1", group="g", member="m1")
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {}})
+    events: list[list[object]] = [["delivered", S, 1, 1, "t:a:0", 0, 1, 0, None]]
+    events += [["acking", S // 2, 1, 1]] if acking else []
+    story.call(4, "crash", None, None, events, group="g", member="m0")
+    story.call(90, "take", None, None, [], group="g", member="m1")
+    shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
+    story.call(91, "replica-read", "t:a:0", 0, [[0, 1]], **shown)
+    return Delivered(holds=False, quiet_s=10).check(story.run())
+
+
+def test_a_message_that_may_have_been_acknowledged_need_not_come_again() -> None:
+    """The outcome of its acknowledgement died with its process: counted, and no violation. Without one it is one."""
+    unsure = killed(acking=True)
+    assert (unsure.verdict, [(e.rule, e.used) for e in unsure.excuses]) == (Verdict.VALID, [("retry-lost", 1)])
+    assert [(a.name, a.cases) for a in killed(acking=False).anomalies] == [("retry-lost", 1)]
+
+
 def behind(first_wait_s: float) -> CheckResult:
     """Ten messages within two seconds that all come when the first one does, and then some that come at once."""
     story = TimedStory()
@@ -440,5 +462,6 @@ def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
     assert [(e.rule, e.used) for e in excused.excuses] == [("leased-twice", 1)]
     lost = popped(99)
     assert [(a.name, a.cases) for a in lost.anomalies] == [("never-returned", 1)]
-    assert popped(99, acking=True).verdict == Verdict.VALID
+    unsure = popped(99, acking=True)
+    assert (unsure.verdict, [(e.rule, e.used) for e in unsure.excuses]) == (Verdict.VALID, [("never-returned", 1)])
     assert Invisible(20).check(Group(1).run()).verdict == Verdict.UNKNOWN, "no pops, no promise"

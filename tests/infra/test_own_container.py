@@ -40,8 +40,8 @@ class Client:
             raise NotFound("no such container")
         self.attrs = {
             "Mounts": [
-                {"Type": "volume", "Source": "/var/lib/docker/volumes/cache/_data", "Destination": "/root/.cache"},
-                {"Type": "bind", "Source": "/Users/ann/tests", "Destination": "/work"},
+                {"Type": "volume", "Source": "/var/lib/docker/volumes/cache/_data", "Destination": "/cache"},
+                {"Type": "bind", "Source": "/Users/ann/tests", "Destination": "/data"},
             ]
         }
         return self
@@ -62,9 +62,9 @@ def test_the_own_container_is_found_by_the_files_that_an_engine_mounts() -> None
 @pytest.mark.usefixtures("inside")
 def test_a_folder_has_its_path_of_the_engines_machine() -> None:
     paths = engine_paths(Client(ID))  # type: ignore[arg-type]
-    assert paths.of(Path("/root/.cache/maven/x")) == "/var/lib/docker/volumes/cache/_data/maven/x"
-    assert paths.of(Path("/work")) == "/Users/ann/tests"
-    with pytest.raises(InfraError, match=r"the nodes cannot mount /opt/jars: .* from outside \(/root/.cache, /work\)"):
+    assert paths.of(Path("/cache/maven/x")) == "/var/lib/docker/volumes/cache/_data/maven/x"
+    assert paths.of(Path("/data")) == "/Users/ann/tests"
+    with pytest.raises(InfraError, match=r"the nodes cannot mount /opt/jars: .* from outside \(/cache, /data\)"):
         paths.of(Path("/opt/jars"))
 
 

@@ -97,14 +97,14 @@ class ConsumeOps(QueueOps):
         return node
 
     async def _as_administrator(self, op: Op) -> Completion:
-        """Asks the master of a broker group for the members of the consumer group, or for its offsets: a list of queue,
-        end of the queue, offset.
+        """Requests the members of the consumer group from the master of a broker group, or its offsets: a list of
+        queue, end of the queue, offset.
         """
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
         node = await self._learn_master(queue.group)
         if node is None:
-            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was asked", extra)
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; no request was sent", extra)
         extra["node"] = node
         try:
             async with BrokerAdmin(

@@ -8,7 +8,7 @@ op that took them), the number of the process among those of the member (from 1)
     ["queues", age, life, [queue, ...]]     it has these queues now
     ["delivered", age, life, n, queue, offset, id, attempt, tag]    its listener got a message; with pops, one item
                                             more: the time (ms) for which it is hidden from the others, from then on
-    ["renewed", age, life, n, true|false, ms]   it asked for a new time, of which so much is left; granted or not
+    ["renewed", age, life, n, true|false, ms]   it requested a new time, of which so much is left; granted or not
     ["acking", age, life, n]                it is about to acknowledge the message
     ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
     ["done", age, life, n, true|false]      the listener returned: success or failure

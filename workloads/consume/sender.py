@@ -81,7 +81,7 @@ class Sender:
         self._awaited: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._users = 0
         self._starts = 0
-        self._starting, self._telling = asyncio.Lock(), asyncio.Lock()
+        self._starting, self._writing = asyncio.Lock(), asyncio.Lock()
 
     async def open(self) -> None:
         """Puts the program on the node, and starts it. Raises InfraError."""
@@ -116,7 +116,7 @@ class Sender:
         future = self._awaited[message] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(left):
-                async with self._telling:
+                async with self._writing:
                     await application.tell(command)
                 return sent_of(await future, wraps=command["how"] == "async", raft_log=self._raft_log)
         except TimeoutError:

@@ -47,7 +47,7 @@ may have been stored, too. One that is behind gets `QUIET_S`, and two seconds.""
 DRAIN_S: Final = 90.0
 """The longest time for that."""
 
-ASK_S: Final = 2.0
+REQUEST_S: Final = 2.0
 """The time between two requests to the master of a broker group for the members of the group."""
 
 _DIRECT: Final = ("remoting", "lite-pull")
@@ -112,7 +112,7 @@ class ConsumeOptions:
     )
     renewed: float = option(
         0.0,
-        "With --library grpc-simple: for so many messages (%) a consumer asks for a new invisible duration, and works "
+        "With --library grpc-simple: for so many messages (%) a consumer requests a new invisible duration, and works "
         "on them for longer than the first one.",
         low=0,
         high=20,
@@ -264,7 +264,7 @@ class ConsumeWorkload(MessageWorkload):
             op = plain(n)
             return replace(op, extra={"properties": self.work.of(op.value)})
 
-        others = gen.any_(self._asking(), send) if self.direct else send
+        others = gen.any_(self._requests(), send) if self.direct else send
         return gen.reserve(self.options.members, members, default=others)
 
     def _of_brokers(self, f: str) -> list[Invocation]:
@@ -274,10 +274,10 @@ class ConsumeWorkload(MessageWorkload):
             for group in self.places.groups
         ]
 
-    def _asking(self) -> Generator:
+    def _requests(self) -> Generator:
         """Requests for the members that the masters name, for ever."""
-        asks = self._of_brokers("named-members")
-        return gen.rate(len(asks) / ASK_S, lambda n: asks[n % len(asks)])
+        ops = self._of_brokers("named-members")
+        return gen.rate(len(ops) / REQUEST_S, lambda n: ops[n % len(ops)])
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """The members continue until nothing comes any more, and leave; then every replica is read through."""
@@ -287,15 +287,15 @@ class ConsumeWorkload(MessageWorkload):
         )
         rest = gen.reserve(count, gen.time_limit(self.drain_s, going))
         if self.direct:
-            rest = gen.shortest_any(rest, gen.reserve(count, None, default=self._asking()))
+            rest = gen.shortest_any(rest, gen.reserve(count, None, default=self._requests()))
         leave = Members(self.group, 0, 0, ends=True)
         of_group = {"group": self.group}
         last: list[Source] = [Invocation("committed", key, None, of_group) for key in self.places.keys]
         dead = [Queue(f"%DLQ%{self.group}", group, 0).key for group in self.places.groups]
         last += [Invocation("dead-letters", key, 0, of_group) for key in dead] if self.options.failing else []
         if self.lags:
-            last += [gen.concurrency_limit(1, gen.limit(_TRIES, gen.until_ok(gen.repeat(ask))))
-                     for ask in self._of_brokers("consume-stats")]  # fmt: skip
+            last += [gen.concurrency_limit(1, gen.limit(_TRIES, gen.until_ok(gen.repeat(op))))
+                     for op in self._of_brokers("consume-stats")]  # fmt: skip
         return self.final_phases(
             gen.clients(rest),
             gen.clients(gen.reserve(count, leave)),

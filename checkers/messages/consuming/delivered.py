@@ -18,7 +18,7 @@ from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consumer_times import DELAYS_S, QUIET_S
 from checkers.messages.consuming.stored import Stored, stored
-from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, subscribed, takes
+from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
@@ -86,6 +86,8 @@ class Delivered:
             excuses.append(Excuse("undelivered", there.partial, "no one master shows them, and a replica lacks them"))
         if judged.open:
             excuses.append(Excuse("retry-lost", judged.open, "the run ended before their delay was over"))
+        if judged.acknowledging:
+            excuses.append(Excuse("retry-lost", judged.acknowledging, UNSURE))
         reason = f"{many(count, 'message')} for the group, {len(told.deliveries):,} deliveries"
         if told.problems:
             _, life, text = told.problems[0]
@@ -113,6 +115,7 @@ class _Judged:
     owed   queue -> offset -> id of the messages that the group should have got. reused: messages at an offset from
            which the group got another one: that one was lost. again: the reason why a message may
            come again -> how often it did. open: failed messages whose next attempt was not due yet.
+           acknowledging: messages that may have been acknowledged, so that nobody knows if they come again.
     """
 
     def __init__(
@@ -156,7 +159,7 @@ class _Judged:
         self.unsure = self.waiting if told.quiet < quiet else []
         self.waiting = [] if self.unsure else self.waiting
         self.dead = dead_letters(run.history) or {}
-        self.open = 0
+        self.open = self.acknowledging = 0
         self.unfinished = list(self._unfinished())
         self.unwanted = [
             Case(d.start, d.start, [d.op], f"message {d.id} with the tag {tags.get(d.id)} to {d.life}", d.key)
@@ -188,7 +191,10 @@ class _Judged:
         ids = {identity for of in self.owed.values() for identity in of.values() if identity not in dead}
         for identity, deliveries in self.by_id.items():
             last = deliveries[-1]
-            if identity not in ids or last.end is None or any(each.done or each.unsure for each in deliveries):
+            if identity not in ids or last.end is None or any(each.done for each in deliveries):
+                continue
+            if any(each.unsure for each in deliveries):
+                self.acknowledging += 1
                 continue
             if last.done is None:  # its process was ended: the message belongs to another member then
                 due = last.end + self.quiet

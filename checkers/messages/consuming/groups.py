@@ -74,7 +74,7 @@ class Groups:
     """`queue-unowned`, `queue-owned-twice`, `dead-member-named`, `live-member-unnamed`.
 
     shared    True: each member has every queue (broadcast); False: one member has it.
-    named     True if the members' heartbeats reach the brokers; False: they are not asked.
+    named     True if the members' heartbeats reach the brokers; False: the brokers are not judged.
     within_s  the time after a change of the members within which each queue must have its owner; brokers must name the
               members within `SETTLED_S`. After a fault or a change of a master, `HEARTBEAT_S` more.
     """
@@ -89,14 +89,14 @@ class Groups:
         """`stats`: `changes` of members, `queues`, `answers` of brokers; `settled_p50_s` and `settled_max_s`: from a
         change until each queue has its owners, where no other change came before.
         """
-        told, scene = takes(run.history), RunTimeline(run)
-        there = _presences(run.history, told)
-        keys = _queues(run.history, told)
+        taken, scene = takes(run.history), RunTimeline(run)
+        there = _presences(run.history, taken)
+        keys = _queues(run.history, taken)
         groups = sorted({group_of(key) or "" for key in keys})
-        faults = _faults(scene, groups, told.until)
-        changes = [span for presence in there for span in _changes_of(presence, told.until)]
-        wrong = list(_wrong(there, told, keys, self.shared)) if any(told.queues.values()) else []
-        late, excused, open_ = self._late(wrong, _merged([*changes, *faults]), told.until)
+        faults = _faults(scene, groups, taken.until)
+        changes = [span for presence in there for span in _changes_of(presence, taken.until)]
+        wrong = list(_wrong(there, taken, keys, self.shared)) if any(taken.queues.values()) else []
+        late, excused, open_ = self._late(wrong, _merged([*changes, *faults]), taken.until)
         names = _Names(run.history, there, faults) if self.named else None
         found = [
             *anomalies(scene, "queue-unowned", [c for c in late if c.name == _UNOWNED], "{n} times a queue had too few "
@@ -108,13 +108,13 @@ class Groups:
             *anomalies(scene, "live-member-unnamed", names.missing if names else [], "{n} times a broker did not name "
                        "a member that was there", limit=_NAMED),
         ]  # fmt: skip
-        settled = sorted(_settled(there, wrong, told.until))
+        settled = sorted(_settled(there, wrong, taken.until))
         stats: dict[str, Any] = {
             "changes": len(changes),
-            "queues": len(keys) if told.queues else 0,
+            "queues": len(keys) if taken.queues else 0,
             "answers": names.answers if names else 0,
         }
-        if settled and told.queues:
+        if settled and taken.queues:
             p50, longest = (round(float(np.percentile(settled, p)) / SECOND, 2) for p in (50, 100))
             stats |= {"settled_p50_s": p50, "settled_max_s": longest}
         excuses = []
@@ -125,9 +125,9 @@ class Groups:
         for rule, n in names.excused.items() if names else ():
             if n:
                 excuses.append(Excuse(rule, n, "a fault, or a change of the master, came before the limit", SETTLED_S))
-        unknown = self._unknown(told, names, open_)
+        unknown = self._unknown(taken, names, open_)
         reason = f"{many(len(changes), 'change')} of members"
-        if told.queues:
+        if taken.queues:
             reason += f", {many(len(keys), 'queue')}"
         if "settled_max_s" in stats:
             reason += f" settled within {stats['settled_p50_s']:g} s (p50), {stats['settled_max_s']:g} s at most"
@@ -135,16 +135,16 @@ class Groups:
             reason += f"; {many(names.answers, 'answer')} of brokers"
         return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
-    def _unknown(self, told: Takes, names: _Names | None, open_: Sequence[Wrong]) -> str | None:
+    def _unknown(self, taken: Takes, names: _Names | None, open_: Sequence[Wrong]) -> str | None:
         if open_:
             return (
                 f"{many(len(open_), 'queue')} without the right owners at the end, the first: {open_[0].key}; the "
                 f"run had no {self.limit / SECOND:g} s without a change or a fault for them"
             )
-        if names is not None and not told.queues:
+        if names is not None and not taken.queues:
             return "no member reported its queues"
         if names is not None and not names.answers:
-            return "no broker was asked for the members of the group"
+            return "no broker answered a request for the members of the group"
         return None
 
     def _late(
@@ -260,7 +260,7 @@ def _identified(there: Sequence[Presence], named: Iterable[str]) -> list[Presenc
     return found
 
 
-def _presences(history: History, told: Takes) -> list[Presence]:
+def _presences(history: History, taken: Takes) -> list[Presence]:
     """All processes of members, in order of their start."""
     found: dict[Life, Presence] = {}
     current: dict[str, Presence] = {}
@@ -273,18 +273,18 @@ def _presences(history: History, told: Takes) -> list[Presence]:
             presence.ending = call.start
             presence.ended = done.time if done is not None and done.type == OK else None
     for life, presence in found.items():
-        if life in told.started:
-            presence.started, presence.client = told.started[life]
-        gone = told.ends.get(life)
+        if life in taken.started:
+            presence.started, presence.client = taken.started[life]
+        gone = taken.ends.get(life)
         if gone is not None and (presence.ending is None or gone < presence.ending):
             presence.ending = presence.ended = gone
     return list(found.values())
 
 
-def _queues(history: History, told: Takes) -> list[str]:
+def _queues(history: History, taken: Takes) -> list[str]:
     """The queues of the run: those that messages were sent to, and those that any member had."""
     sent = {call.invoke.key for call in history.clients.calls if call.invoke.f == "send"}
-    had = {key for changes in told.queues.values() for _, queues in changes for key in queues}
+    had = {key for changes in taken.queues.values() for _, queues in changes for key in queues}
     return sorted(({key for key in sent if key is not None} if had else set()) | had)
 
 
@@ -328,20 +328,20 @@ def _calm(disturbed: Sequence[Span], until: int) -> Iterator[Span]:
         yield Span(at, until)
 
 
-def _wrong(there: Sequence[Presence], told: Takes, keys: Sequence[str], shared: bool) -> Iterator[Wrong]:
+def _wrong(there: Sequence[Presence], taken: Takes, keys: Sequence[str], shared: bool) -> Iterator[Wrong]:
     """Yields the times in which a queue had too few or too many owners, as long as any member was there."""
     steps: dict[int, list[tuple[Life, frozenset[str] | None]]] = {}
     for presence in there:
-        start, end = presence.started, told.until if presence.ending is None else presence.ending
+        start, end = presence.started, taken.until if presence.ending is None else presence.ending
         if start is None or start >= end:
             continue
-        reports = told.queues.get(presence.life, [])
+        reports = taken.queues.get(presence.life, [])
         first = [queues for at, queues in reports if at <= start][-1:] or [frozenset[str]()]
         steps.setdefault(start, []).append((presence.life, first[0]))
         for at, queues in reports:
             if start < at < end:
                 steps.setdefault(at, []).append((presence.life, queues))
-        if end < told.until:
+        if end < taken.until:
             steps.setdefault(end, []).append((presence.life, None))
     owned: dict[Life, frozenset[str]] = {}
     open_: dict[str, Wrong] = {}
@@ -358,7 +358,7 @@ def _wrong(there: Sequence[Presence], told: Takes, keys: Sequence[str], shared: 
             if state is not None and key not in open_:
                 open_[key] = Wrong(state[0], key, at, at, state[1])
     for each in open_.values():
-        yield each._replace(end=told.until)
+        yield each._replace(end=taken.until)
 
 
 def _state(key: str, owned: Mapping[Life, frozenset[str]], shared: bool) -> tuple[str, str] | None:

@@ -2,12 +2,13 @@
 """Judges the invisible durations and the receipt handles of a group whose members pop messages.
 
 Source: RIP-19 (Pop consuming) and "SimpleConsumer" (docs of RocketMQ 5.0, "Consumer types"): a message that a consumer
-has received is invisible to the others for the duration that it asked for; `changeInvisibleDuration` sets another one.
+has received is invisible to the others for the duration that it requested; `changeInvisibleDuration` sets another one.
 After an acknowledgement the message is consumed; one without it can be received again when the duration is over.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consuming.stored import stored
-from checkers.messages.consuming.takes import Delivery, takes
+from checkers.messages.consuming.takes import UNSURE, Delivery, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
@@ -43,15 +44,16 @@ class Invisible:
         """`stats`: `deliveries` with a duration, `renewed`: those with a new one, `expired`: those that came again
         after it, `acked_again` and `refused`: second acknowledgements that were accepted, or refused.
         """
-        told, scene = takes(run.history), RunTimeline(run)
+        taken, scene = takes(run.history), RunTimeline(run)
         there = {identity for of in stored(run).queues.values() for identity in of.values()}
         by_id: dict[Any, list[Delivery]] = {}
-        for delivery in told.deliveries:
+        for delivery in taken.deliveries:
             by_id.setdefault(delivery.id, []).append(delivery)
         twice: list[Case] = []
         after: list[Case] = []
         gone: list[Case] = []
         excused = {"leased-twice": 0, "acked-redelivered": 0}
+        open_: Counter[str] = Counter()
         expired = 0
         for identity, deliveries in by_id.items():
             for before, later in pairwise(deliveries):
@@ -64,15 +66,19 @@ class Invisible:
                     (twice if case.name == "leased-twice" else after).append(case)
             last = deliveries[-1]
             over = last.over
-            if over is None or identity not in there or any(each.done or each.unsure for each in deliveries):
+            if over is None or identity not in there or any(each.done for each in deliveries):
                 continue
-            if over + self.within < told.until:
+            if any(each.unsure for each in deliveries):
+                open_[UNSURE] += 1
+            elif over + self.within < taken.until:
                 text = (
                     f"message {identity} came to {last.life} at {clock(last.start)}, and could be received again from "
                 )
-                gone.append(Case(over, told.until, [last.op], text + clock(over), last.key))
-        hidden = [delivery for delivery in told.deliveries if delivery.hides]
-        again = [delivery.acked_again for delivery in told.deliveries if delivery.acked_again is not None]
+                gone.append(Case(over, taken.until, [last.op], text + clock(over), last.key))
+            else:
+                open_["the run ended before they were due"] += 1
+        hidden = [delivery for delivery in taken.deliveries if delivery.hides]
+        again = [delivery.acked_again for delivery in taken.deliveries if delivery.acked_again is not None]
         found = [
             *anomalies(scene, "leased-twice", twice, "{n} messages came again while they were invisible"),
             *anomalies(scene, "acked-redelivered", after, "{n} messages came again that were acknowledged twice"),
@@ -88,6 +94,7 @@ class Invisible:
         }
         why = "a fault or a change of master since the first delivery"
         excuses = [Excuse(rule, n, why) for rule, n in excused.items() if n]
+        excuses += [Excuse("never-returned", n, reason) for reason, n in open_.items()]
         unknown = None if hidden else "no delivery has an invisible duration"
         reason = f"{many(len(hidden), 'delivery', 'deliveries')} with a duration, {stats['renewed']:,} renewed, "
         reason += f"{expired:,} expired, {len(again):,} acknowledged twice"

@@ -50,10 +50,10 @@ class Lag:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `queues` judged, `lag`: the sum of their lags as the brokers report it."""
-        told, scene, there = takes(run.history), RunTimeline(run), stored(run)
+        taken, scene, there = takes(run.history), RunTimeline(run), stored(run)
         shown, committed = _shown(run.history), _committed(run.history)
-        ends, left = _ends(run), _left(run.history, told)
-        finished = _finished(told, run.history)
+        ends, left = _ends(run), _left(run.history, taken)
+        finished = _finished(taken, run.history)
         tags = {id: of.get("TAGS") for id, of in properties_of(run.history).items()}
         wrong: list[Case] = []
         behind: list[Case] = []
@@ -80,9 +80,7 @@ class Lag:
                 text = f"{figure.node} reports {reported} as the end of {key}, where readers find {end}"
                 wrong.append(Case(at, at, [figure.op], text, key))
             if commit.node == figure.node and offset != (commit.value or 0):
-                text = (
-                    f"{figure.node} reports offset {offset} of the group in {key}, and {commit.value} if asked for it"
-                )
+                text = f"{figure.node} shows {offset} as the group's offset in {key}, and answers {commit.value}"
                 wrong.append(Case(at, at, [commit.op, figure.op], text, key))
             if (commit.value or 0) > end:
                 text = f"the group's offset in {key} is {commit.value}, and the queue ends at {end}"
@@ -148,7 +146,7 @@ def _ends(run: RunRecord) -> Mapping[tuple[str, str], int]:
     }
 
 
-def _left(history: History, told: Takes) -> Mapping[str, int]:
+def _left(history: History, taken: Takes) -> Mapping[str, int]:
     """Queue -> the time (ns) at which the member that had it to the end left in an orderly way."""
     found: dict[str, int] = {}
     current: dict[str, Life] = {}
@@ -156,21 +154,21 @@ def _left(history: History, told: Takes) -> Mapping[str, int]:
         done, member = call.completion, str(call.invoke.extra.get("member"))
         if call.invoke.f == "join" and done is not None and done.type == OK:
             current[member] = Life(member, int(str(done.value).rpartition("-")[2]))
-        elif call.invoke.f == "leave" and done is not None and done.type == OK and call.start >= told.until:
-            reports = told.queues.get(current.get(member, Life(member, 0)), [])
+        elif call.invoke.f == "leave" and done is not None and done.type == OK and call.start >= taken.until:
+            reports = taken.queues.get(current.get(member, Life(member, 0)), [])
             before = [queues for at, queues in reports if at <= call.start]
             found |= dict.fromkeys(before[-1] if before else (), call.start)
     return found
 
 
-def _finished(told: Takes, history: History) -> Mapping[str, set[int]]:
+def _finished(taken: Takes, history: History) -> Mapping[str, set[int]]:
     """Queue -> the offsets that the group had finished for a while: with success, or with a further attempt."""
     dead = dead_letters(history) or {}
-    again = {delivery.id for delivery in told.deliveries if delivery.again}
+    again = {delivery.id for delivery in taken.deliveries if delivery.again}
     found: dict[str, set[int]] = {}
-    for delivery in told.deliveries:
+    for delivery in taken.deliveries:
         passed = delivery.done or (delivery.done is False and (delivery.id in dead or delivery.id in again))
-        if passed and delivery.end is not None and delivery.end <= told.until - int(_COMMIT_S * SECOND):
+        if passed and delivery.end is not None and delivery.end <= taken.until - int(_COMMIT_S * SECOND):
             found.setdefault(delivery.key, set()).add(delivery.offset)
     return found
 

@@ -17,6 +17,9 @@ from results.op import OK
 RETRY: Final = "%RETRY%"
 """The prefix of the topic of messages that come again."""
 
+UNSURE: Final = "an acknowledgement was sent, and its outcome is not known"
+"""The reason why nobody knows if a message comes again."""
+
 _OPS: Final = frozenset({"take", "crash", "leave"})
 
 

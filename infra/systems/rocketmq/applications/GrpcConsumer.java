@@ -22,6 +22,7 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageView;
+import org.apache.rocketmq.client.java.exception.BadRequestException;
 import org.apache.rocketmq.client.java.message.MessageViewImpl;
 import org.apache.rocketmq.client.java.route.MessageQueueImpl;
 
@@ -129,7 +130,7 @@ final class GrpcConsumer implements Application.Part {
         }
     }
 
-    /** Asks for a new invisible duration, and acknowledges the message shortly before its end. */
+    /** Requests a new invisible duration, and acknowledges the message shortly before its end. */
     private void renew(SimpleConsumer simple, MessageView message, long n, long millis) {
         long begin = System.nanoTime();
         boolean done = false;
@@ -157,14 +158,22 @@ final class GrpcConsumer implements Application.Part {
         }
         pipe.tell("done", "name", name, "n", n, "ok", true);
         if (message.getProperties().containsKey("twice")) {
-            boolean again = true;
-            try {
-                simple.ack(message);
-            } catch (Exception refusal) {
-                again = false;
-            }
-            pipe.tell("acked-again", "name", name, "n", n, "ok", again);
+            acknowledgeAgain(simple, message, n);
         }
+    }
+
+    /** Of a second acknowledgement whose outcome is not certain (a time-out, say) nothing is reported. */
+    private void acknowledgeAgain(SimpleConsumer simple, MessageView message, long n) {
+        boolean accepted = true;
+        try {
+            simple.ack(message);
+        } catch (BadRequestException refusal) { // among others the code INVALID_RECEIPT_HANDLE
+            accepted = false;
+        } catch (Exception problem) {
+            failed(problem);
+            return;
+        }
+        pipe.tell("acked-again", "name", name, "n", n, "ok", accepted);
     }
 
     private void failed(Exception problem) {

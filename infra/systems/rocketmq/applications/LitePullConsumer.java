@@ -69,7 +69,7 @@ final class LitePullConsumer implements Application.Part {
         while (!stopped) {
             try {
                 List<MessageExt> messages = consumer.poll(POLL_MS);
-                tellQueues();
+                reportQueues();
                 for (MessageExt message : messages) {
                     n++;
                     pipe.tell("delivered", "name", name, "n", n, "topic", message.getTopic(), "broker",
@@ -90,7 +90,7 @@ final class LitePullConsumer implements Application.Part {
         }
     }
 
-    private void tellQueues() throws Exception {
+    private void reportQueues() throws Exception {
         List<String> now = new ArrayList<>();
         for (MessageQueue queue : consumer.assignment()) {
             now.add(queue.getTopic() + ":" + queue.getBrokerName() + ":" + queue.getQueueId());
