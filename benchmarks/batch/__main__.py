@@ -2,12 +2,13 @@
 """A batch on Spark beside a plain pool of processes: the same packed histories, the same checks, the same cores.
 
     python -m benchmarks.batch                                          # 2,000 histories of 200-1,000 ops, a minute
-    python -m benchmarks.batch --histories 10000                        # the goal: at most 1.25 x the pool's time
-    python -m benchmarks.batch --histories 1000000 --ops 100 100 --invalid 0.001   # and at most 1.5 x
+    python -m benchmarks.batch --histories 10000                        # the goal: at most 1.1 x the pool's time
+    python -m benchmarks.batch --histories 1000000 --ops 100 100 --invalid 0.001
 
 Both sides begin cold (without a running process) and end with the verdict table on disk; rounds alternate. A line a
-round: seconds of wall and of processor of each side, their ratios, and the driver's memory (Python and Java). The start
-of the session, which has no counterpart in the pool, is listed separately. Wrong verdicts end it with code 1.
+round: seconds of wall and of processor of each side, their ratios, and the driver's memory (Python and Java). The time
+of Spark has the start of the session in it, which has no counterpart in the pool; it is also listed by itself. Wrong
+verdicts end it with code 1.
 """
 
 from __future__ import annotations

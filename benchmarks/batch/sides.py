@@ -15,19 +15,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.spark.files import SharedFiles
 from checkers.spark.job import Done
-from checkers.spark.session import start
-from checkers.spark.units import PORTION_S, Unit, portions
+from checkers.spark.session import Session
+from checkers.spark.units import Unit, portions
 from harness.batch.input import checker_version, units_in
 from harness.batch.run import BatchPlan, check_on
 from harness.batch.work import BatchWork
 from harness.check.report import CheckOptions
 from results.verdict_table import VERDICTS, parquet_bytes, read_verdicts
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 
 def work_of(version: str, portion: Sequence[Unit]) -> Done:
@@ -37,7 +41,7 @@ def work_of(version: str, portion: Sequence[Unit]) -> Done:
 
 def by_pool(ops: Path, output: Path, cores: int) -> float:
     """The plain alternative to Spark: a pool of processes. Returns all its processor seconds."""
-    todo = portions(units_in(str(ops), SharedFiles(), None, None, str(output), print, PORTION_S))
+    todo = portions(units_in(str(ops), SharedFiles(), None, None, str(output), print), cores)
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("forkserver")) as pool:
         tables = [done.table for done in pool.map(partial(work_of, checker_version()), todo)]
         SharedFiles().write(str(output / VERDICTS / "all.parquet"), parquet_bytes(pa.concat_tables(tables)))
@@ -85,20 +89,24 @@ def processor_s() -> float:
 
 
 def by_spark(ops: Path, output: Path, cores: int) -> tuple[float, float, float]:
-    """Processor seconds of it all, seconds until the session was there, and MiB at most of the driver's Java."""
+    """Processor seconds of it all, seconds until the session stood, and MiB at most of the driver's Java."""
     began = time.perf_counter()
-    context = start(f"local[{cores}]", {}, "benchmark")
-    session = time.perf_counter() - began
-    check_on(context, BatchPlan([str(ops)], str(output)), lambda line: None)
-    spent, java = processor_s(), peak_mb(java_of(os.getpid()))
-    context.stop()
-    return spent, session, java
+    with Session(f"local[{cores}]", {}, "benchmark") as session:
+        ready: list[float] = []
+
+        def context() -> SparkContext:
+            found = session.context()
+            ready.append(time.perf_counter() - began)
+            return found
+
+        check_on(context, BatchPlan([str(ops)], str(output)), lambda line: None)
+        return processor_s(), ready[0], peak_mb(java_of(os.getpid()))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one side. wall, session, cpu: seconds, the start of the session being no part of `wall`. python, java: MiB at
-    most of the driver's processes.
+    """Of one side. wall, session, cpu: seconds; the start and the end of the session are part of `wall`. python, java:
+    MiB at most of the driver's processes.
     """
 
     wall: float
@@ -115,7 +123,7 @@ def measured(side: str, ops: Path, output: Path, cores: int) -> Measured:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     wall = time.perf_counter() - began
     cpu, session, python, java = json.loads(done.stdout.splitlines()[-1])
-    return Measured(wall - session, cpu, session, python, java)
+    return Measured(wall, cpu, session, python, java)
 
 
 def main() -> None:

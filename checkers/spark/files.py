@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +83,10 @@ def as_path(uri: str) -> str:
     return unquote(parts.path)
 
 
-def files_for(uri: str, context: SparkContext) -> Files:
-    """The file system that `uri` is on."""
+def files_for(uri: str, session: Callable[[], SparkContext]) -> Files:
+    """The file system that `uri` is on. Only what Hadoop has to read waits for the session."""
     reject_secrets(uri)
-    return SharedFiles() if is_shared(uri) else HadoopFiles(context)
+    return SharedFiles() if is_shared(uri) else HadoopFiles(session())
 
 
 class SharedFiles:

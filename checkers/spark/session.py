@@ -3,23 +3,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from results.errors import StoreError
+from results.cache import cache_dir
+from results.errors import CacheError, StoreError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
 EMBEDDED: Final[Mapping[str, str]] = {
     # A short job does not need the compilers and collectors of a long one: the session starts in half of the time.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    _OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.memory": "512m",
     # The harness must not open a view of the job to every browser that can reach this machine.
     "spark.ui.enabled": "false",
@@ -55,6 +63,7 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
 
     settings = SparkConf().setAppName(name)
     if not submitted():
@@ -65,7 +74,15 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
         settings.set(key, value)
     log: str | None = None
     try:
-        with _aside() if local else nullcontext() as log:
+        if local and SparkContext._gateway is None:
+            if settings.get(_OPTIONS) == EMBEDDED[_OPTIONS]:
+                settings.set(_OPTIONS, EMBEDDED[_OPTIONS] + _classes())
+            # What Java writes on stderr until it ends goes into a file: the user reads only the harness' lines.
+            file, log = tempfile.mkstemp(prefix="harness-spark-", suffix=".log")
+            with os.fdopen(file, "wb") as stderr:
+                gateway = launch_gateway(settings, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=settings, gateway=gateway)
+        else:
             context = SparkContext.getOrCreate(settings)
     except (Py4JError, PySparkException) as problem:
         lines = [line for line in str(problem).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
@@ -78,22 +95,73 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
     return context
 
 
-@contextmanager
-def _aside() -> Iterator[str | None]:
-    """Sends Java's own output, from here to its end, into a file: the user reads only the harness' lines. Yields its
-    path, which is random, and readable by its owner only.
+class Session:
+    """A session that starts in the background: listing the input takes as long as starting Java."""
+
+    def __init__(self, master: str, conf: Mapping[str, str], name: str) -> None:
+        self._thread = ThreadPoolExecutor(1, "spark")
+        self._context = self._thread.submit(start, master, conf, name)
+
+    def context(self) -> SparkContext:
+        """Waits for it. Raises NoSpark."""
+        return self._context.result()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+        if self._context.exception() is None:
+            end(self._context.result())
+
+
+def end(context: SparkContext) -> None:
+    """Stops a session that `start` started."""
+    from pyspark import SparkContext
+
+    context.stop()
+    wanted = _WANTED.pop("archive", None)
+    gateway = SparkContext._gateway
+    if wanted is None or gateway is None:
+        return
+    # Java writes the archive at its end.
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    with suppress(OSError, subprocess.TimeoutExpired):
+        gateway.proc.stdin.close()
+        gateway.proc.wait(_WRITES_S)
+        wanted.with_suffix(f".{os.getpid()}").rename(wanted)
+        for other in wanted.parent.glob(f"{_ARCHIVE}-*"):
+            if other != wanted:
+                other.unlink()
+
+
+_ARCHIVE: Final = "spark-classes"
+_WRITES_S: Final = 30.0
+_WANTED: dict[str, Path] = {}
+"""The archive that this process' Java writes when it ends."""
+
+
+def _classes() -> str:
+    """Java's option for the archive of Spark's classes, which halves the start of later sessions: use it, or write it.
+    Empty if there is no cache folder, or none that an option can name.
+
+    Java ignores an archive of another Java or of other jars, and one that is cut.
     """
-    log, path = tempfile.mkstemp(prefix="harness-spark-", suffix=".log")
-    sys.stderr.flush()
-    ours = os.dup(2)
-    os.dup2(log, 2)
-    os.close(log)
+    import pyspark
+
+    java = shutil.which(os.path.join(os.environ.get("JAVA_HOME") or "", "bin", "java")) or shutil.which("java") or ""
+    facts = [pyspark.__version__, pyspark.__file__, os.path.realpath(java), os.stat(java).st_mtime_ns]
     try:
-        yield path
-    finally:
-        sys.stderr.flush()
-        os.dup2(ours, 2)
-        os.close(ours)
+        archive = cache_dir() / f"{_ARCHIVE}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+    except CacheError:
+        return ""
+    if re.search(r"[\s\"']", str(archive)):  # Spark would divide or change it
+        return ""
+    if archive.exists():
+        return f" -Xlog:disable -XX:SharedArchiveFile={archive}"
+    _WANTED["archive"] = archive
+    return f" -Xlog:disable -XX:ArchiveClassesAtExit={archive.with_suffix(f'.{os.getpid()}')}"
 
 
 def _insist_on_parts() -> None:

@@ -20,6 +20,12 @@ Transition = Literal["run", "history", "table"]
 PORTION_S: Final = 2.0
 """The estimated work of a full portion, in seconds."""
 
+SMALL_S: Final = 0.25
+"""The estimated work of a unit of an op table, and the least of a portion of a small job, in seconds."""
+
+_PER_CORE: Final = 3
+"""Portions for each core, if they are not smaller than `SMALL_S`: so that no core waits long for the others."""
+
 PORTION_UNITS: Final = 2_000
 """The largest number of units in a portion: one call checks all their histories, which are in memory together."""
 
@@ -105,8 +111,13 @@ def rows_cost(rows: int) -> float:
     return rows * _ROW_S
 
 
-def portions(units: Iterable[Unit], portion_s: float = PORTION_S) -> list[tuple[Unit, ...]]:
-    """The units as portions, the most expensive first. A unit that is expensive enough is a portion of its own."""
+def portions(units: Iterable[Unit], cores: int, portion_s: float = PORTION_S) -> list[tuple[Unit, ...]]:
+    """The units as portions, the most expensive first. A unit that is expensive enough is a portion of its own.
+
+    A job that is small for so many cores has smaller portions.
+    """
+    units = list(units)
+    portion_s = min(portion_s, max(SMALL_S, sum(unit.cost for unit in units) / (_PER_CORE * cores)))
     found: list[tuple[Unit, ...]] = []
     filling: list[Unit] = []
     filled = 0.0

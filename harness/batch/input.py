@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from checkers.spark.files import Files, Found, as_path, join
-from checkers.spark.units import Unit, file_cost, rows_cost, unit_cost
+from checkers.spark.units import SMALL_S, Unit, file_cost, rows_cost, unit_cost
 from harness.batch.sources import sources_of
 from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.offline import HISTORY
@@ -52,7 +52,6 @@ def units_in(
     listed: ExpectedVerdicts | None,
     output: str,
     tell: Tell,
-    portion_s: float,
 ) -> list[Unit]:
     """All units at `root`: stored runs (folders with a `plan.toml`), histories, and op tables in parts worth a task.
 
@@ -73,7 +72,7 @@ def units_in(
         if run is not None:
             of_run[run].append(file)
         elif HISTORY.search(file.path or root) or (files.shared and str(_resolved(root, file)) in listed_here):
-            units += _history_units(root, file, files, model, _row(listed, root, file, files), tell, portion_s)
+            units += _history_units(root, file, files, model, _row(listed, root, file, files), tell)
     for run, own in of_run.items():
         unit = _run_unit(root, run, own)
         units += spread(unit, Path(unit.source, "history.parquet"), tell) if files.shared else [unit]
@@ -135,7 +134,7 @@ def _run_unit(root: str, run: str, own: list[Found]) -> Unit:
 
 
 def _history_units(
-    root: str, file: Found, files: Files, model: str | None, row: Row | None, tell: Tell, portion_s: float
+    root: str, file: Found, files: Files, model: str | None, row: Row | None, tell: Tell
 ) -> Iterator[Unit]:
     source = join(root, file.path)
     name = file.path or root.rpartition("/")[2]
@@ -155,7 +154,7 @@ def _history_units(
     begin, rows = 0, 0
     for number, count in enumerate(parts):
         rows += count
-        if rows_cost(rows) >= portion_s or number == len(parts) - 1:
+        if rows_cost(rows) >= SMALL_S or number == len(parts) - 1:
             cost = unit_cost("table", rows_cost(rows))
             yield Unit("table", source, name, _stamp([file]), chosen, groups=(begin, number + 1), cost=cost)
             begin, rows = number + 1, 0

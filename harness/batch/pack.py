@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from checkers.spark.files import SharedFiles, as_path, is_shared
-from checkers.spark.units import PORTION_S, Unit
+from checkers.spark.units import Unit
 from harness.batch.input import units_in
 from harness.boundary import report_unexpected
 from harness.plan.plan import PlanError
@@ -53,7 +53,7 @@ def _named(
         if not is_shared(uri):
             raise PlanError(f"{uri}: --pack reads paths of this machine")
         root = os.path.abspath(as_path(uri))
-        for unit in units_in(root, SharedFiles(), None, None, os.path.abspath(target), lambda line: None, PORTION_S):
+        for unit in units_in(root, SharedFiles(), None, None, os.path.abspath(target), lambda line: None):
             if unit.keys is not None:
                 continue  # A long history is listed in parts; one of them stands for it here.
             try:

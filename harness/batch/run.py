@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from checkers.linearizability.models import MODELS
 from checkers.spark.files import Files, as_path, files_for, is_shared, join, reject_secrets
 from checkers.spark.job import Job, Receipt, Work, receipts_in
-from checkers.spark.session import start
+from checkers.spark.session import Session
 from checkers.spark.units import PORTION_S, Unit, portions
 from harness import terminal
 from harness.batch.input import checker_version, units_in
@@ -68,21 +68,18 @@ def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
         raise PlanError(f"no model {plan.model!r}{suggest(plan.model, MODELS)}  (there are {known})")
     for uri in (*plan.inputs, plan.output):
         reject_secrets(uri)
-    began = time.perf_counter()
-    context = start(plan.master, plan.conf, "harness batch")
-    try:
-        say(f"spark     {context.version} on {context.master}, ready in {time.perf_counter() - began:.1f} s")
-        return check_on(context, plan, say)
-    finally:
-        context.stop()
+    with Session(plan.master, plan.conf, "harness batch") as session:
+        return check_on(session.context, plan, say)
 
 
-def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None], wrap: Wrap | None = None) -> int:
-    """`run_batch` in an existing session. `wrap`: a function around the work, for tests of failures."""
+def check_on(
+    session: Callable[[], SparkContext], plan: BatchPlan, say: Callable[[str], None], wrap: Wrap | None = None
+) -> int:
+    """`run_batch` in a session, which may still start. `wrap`: a function around the work, for tests of failures."""
     listed = None if plan.models is None else ExpectedVerdicts(plan.models)
     began = time.perf_counter()
     output = os.path.abspath(as_path(plan.output)) if is_shared(plan.output) else plan.output
-    outputs = files_for(output, context)
+    outputs = files_for(output, session)
     version = checker_version()
     work = BatchWork(plan.check_options, version, _question(plan, version), time.time_ns())
     does: Work = work if wrap is None else wrap(work)
@@ -92,9 +89,9 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
     done = {} if plan.again else {receipt.unit: receipt for receipt in receipts_in(output, outputs)}
     before = 0
     for uri in plan.inputs:
-        files = files_for(uri, context)
+        files = files_for(uri, session)
         root = os.path.abspath(as_path(uri)) if files.shared else uri
-        units = units_in(root, files, plan.model, listed, output, say, plan.portion_s)
+        units = units_in(root, files, plan.model, listed, output, say)
         left = []
         if plan.logs:
             logs.append((files, log_sources(units)))
@@ -113,6 +110,9 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
     count = sum(len(units) for _, units in todo)
     cost = sum(unit.cost for _, units in todo for unit in units)
     say(f"input     {many(before + count, 'unit')}; {before:,} done before, {count:,} to check (about {cost:.0f} s)")
+    context = session()
+    cores = context.defaultParallelism
+    say(f"spark     {context.version} on {context.master}, ready after {time.perf_counter() - began:.1f} s")
     progress = Progress(say, count, score)
     name = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
     for number, (files, units) in enumerate(todo):
@@ -120,7 +120,8 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
         parts = ("whole", [u for u in units if u.keys is None and not u.huge]), ("keys", [u for u in units if u.keys])
         for now, what in parts:
             job = Job(context, files, output, outputs, does, f"{name}-{number}-{now}")
-            for receipts in job.run(portions((u for u in what if not score.has_ended(u)), plan.portion_s)):
+            due = portions((u for u in what if not score.has_ended(u)), cores, plan.portion_s)
+            for receipts in job.run(due):
                 score.add(receipts)
                 progress.step(len(receipts))
         job = Job(context, files, output, outputs, does, f"{name}-{number}-huge")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -165,14 +164,18 @@ def later(op: Op) -> Op:
     return replace(op, index=op.index + 2, time=op.time + 2)
 
 
-def test_what_java_says_goes_into_a_file_that_nobody_foresees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And that is gone once the session stands."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for pid in range(os.getpid() - 2, os.getpid() + 3):
-        (tmp_path / f"harness-spark-{pid}.log").symlink_to(tmp_path / "victim")
-    with session._aside() as log:
-        os.write(2, b"from Java")
-    assert log is not None
-    assert Path(log).read_bytes() == b"from Java"
-    assert Path(log).stat().st_mode & 0o077 == 0
-    assert not (tmp_path / "victim").exists()
+def test_the_classes_of_spark_are_written_once_and_then_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next session starts in half of the time; a machine without a cache folder starts as ever."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(session, "_WANTED", {})
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    written = session._classes().partition("-XX:ArchiveClassesAtExit=")[2]
+    assert Path(written).parent == tmp_path / "cache"
+    archive = session._WANTED["archive"]
+    archive.write_bytes(b"classes")
+    assert session._classes() == f" -Xlog:disable -XX:SharedArchiveFile={archive}"
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "a folder"))
+    assert session._classes() == ""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file" / "cache"))
+    assert session._classes() == ""

@@ -168,7 +168,7 @@ def test_a_huge_history_is_sent_on_by_key(tmp_path: Path, monkeypatch: pytest.Mo
     context = start("local[2]", {}, "huge")
     try:
         plan = BatchPlan([str(tmp_path / "h.parquet")], str(tmp_path / "out"), CheckOptions(jit=False), "cas-register")
-        code = check_on(context, plan, reply.append)
+        code = check_on(lambda: context, plan, reply.append)
     finally:
         context.stop()
     rows = read_verdicts(tmp_path / "out", ["key", "verdict"]).to_pylist()

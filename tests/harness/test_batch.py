@@ -87,7 +87,7 @@ def batch(root: Path, output: Path, context: Context | None = None, **plan: Any)
     check_options = plan.pop("check_options", PLAIN)
     inputs = plan.pop("inputs", [str(root)])
     code = check_on(
-        context or Context(),
+        lambda: context or Context(),  # type: ignore[arg-type, return-value]
         BatchPlan(inputs, str(output), check_options, **plan),
         reply.append,
         wrap,  # type: ignore[arg-type]
