@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of values of the command line."""
+"""Types of values of the command line, and options that several commands have."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from infra.options import OptionError, seconds
+from results.verdict import FailOn
 
 DEFAULT_STORE: Final = Path("results/runs")
 
@@ -45,3 +46,17 @@ class FilePath(click.Path):
         if value == "" or (isinstance(value, str) and not value.strip()):
             self.fail("the path is empty", param, ctx)
         return super().convert(os.fspath(value), param, ctx)
+
+
+STORE: Final[dict[str, Any]] = {
+    "type": FilePath(file_okay=False),
+    "default": DEFAULT_STORE,
+    "show_default": True,
+    "help": "Folder of the store.",
+}
+FAIL_ON: Final[dict[str, Any]] = {
+    "type": click.Choice([one.value for one in FailOn]),
+    "default": FailOn.ANY.value,
+    "show_default": True,
+    "help": "Anomalies that make the exit code 1: any, or new ones only, which no known finding explains.",
+}

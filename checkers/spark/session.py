@@ -96,7 +96,7 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
 
 
 class Session:
-    """A session that starts in the background: listing the input takes as long as starting Java."""
+    """A session that starts in the background, while the caller lists its input."""
 
     def __init__(self, master: str, conf: Mapping[str, str], name: str) -> None:
         self._thread = ThreadPoolExecutor(1, "spark")

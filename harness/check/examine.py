@@ -24,12 +24,10 @@ from checkers.linearizability.models.registers import ELLE
 from checkers.linearizability.models.specification import Model
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
-from harness.check.foreign_messages import by_values, judged
 from harness.check.hints import hints, other_elements
 from harness.check.plots_page import with_plots
 from harness.check.report import STARTING, CheckOptions, CheckReport
-from harness.parts import registry
-from harness.plan.plan import PlanError
+from harness.plan.table import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import ForeignHistory, OpenedHistory, open_history
 from results.formats.foreign import appends, implied_by, implied_model
@@ -123,16 +121,30 @@ def _history(history: OpenedHistory, shown: str, model: str | None, check_option
     return with_plots(found, foreign.history) if check_options.plots else found
 
 
+def _of_messages(
+    history: OpenedHistory, foreign: ForeignHistory, shown: str, model: str | None, check_options: CheckOptions
+) -> CheckReport | None:
+    """The verdict on a history of messages. None: it is one of a model."""
+    workload = check_options.workload
+    by_value = model is None and foreign.format == "openchaos"
+    implied = model is None and workload is None and not by_value and has_micro_ops(foreign.history)
+    if not by_value and not implied and workload is None:
+        return None
+    # Only here: workloads take longer to load than a small history takes to check.
+    from harness.check.foreign_messages import by_values, judged
+
+    if by_value:
+        return by_values(foreign, shown)
+    return replace(judged(history, foreign, shown, workload or "log", check_options), implied=implied)
+
+
 def _judged(
     history: OpenedHistory, foreign: ForeignHistory, shown: str, model: str | None, check_options: CheckOptions
 ) -> CheckReport:
     path = history.path
-    if model is None and foreign.format == "openchaos":
-        return by_values(foreign, shown)
-    if check_options.workload is not None:
-        return judged(history, foreign, shown, check_options.workload, check_options)
-    if model is None and has_micro_ops(foreign.history):
-        return replace(judged(history, foreign, shown, "log", check_options), implied=True)
+    of_messages = _of_messages(history, foreign, shown, model, check_options)
+    if of_messages is not None:
+        return of_messages
     chosen = model or (implied_model(foreign.history, check_options.ignore) if check_options.ignore else foreign.model)
     if chosen is None:
         raise HistoryError(path, None, why_no_model(foreign.history))
@@ -188,7 +200,8 @@ def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOp
 def why_no_model(history: History) -> str:
     """The reason why no model is implied, and the remedy."""
     if any(op.f == "send" for op in history.clients):
-        return f"these are ops of messages; name their workload: --workload {' or --workload '.join(_of_messages())}"
+        options = " or ".join(f"--workload {name}" for name in _workloads_of_messages())
+        return f"these are ops of messages; name their workload: {options}"
     if appends(history):
         return ELLE
     names = sorted({op.f for op in history.clients})
@@ -196,8 +209,10 @@ def why_no_model(history: History) -> str:
     return f"no model is implied by {shown}; name one with --model ({', '.join(sorted(MODELS))})"
 
 
-def _of_messages() -> list[str]:
+def _workloads_of_messages() -> list[str]:
     """Workloads that have judges of messages."""
+    from harness.parts import registry
+
     return [
         name
         for name, plugin in registry.loadable(registry.WORKLOADS).items()

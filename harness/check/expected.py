@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.linearizability.models import MODELS
-from harness.plan.plan import PlanError
+from harness.plan.table import PlanError
 from infra.options import suggest
 from results.reading import SMALL_FILE, opened
 from results.verdict import Verdict

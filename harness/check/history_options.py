@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from harness.plan.plan import PlanError
+from harness.plan.table import PlanError
 from harness.values import FilePath, FiniteRange
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from checkers.linearizability.models import MODELS
 from harness.check.examine import examine
 from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.report import CheckOptions, CheckReport
-from harness.plan.plan import PlanError
+from harness.plan.table import PlanError
 from infra.options import suggest
 from results.durable import created
 from results.errors import cannot_write

@@ -14,11 +14,20 @@ from harness import terminal
 from harness.boundary import end
 from harness.check.history_options import of_histories
 from harness.cli.parts import fail_on_option
-from harness.plan.plan import PlanError
+from harness.plan.table import PlanError
 from harness.values import FilePath
 
 if TYPE_CHECKING:
     from harness.check.report import CheckOptions
+    from results.record import RunRecord
+    from results.verdict import Judgement
+
+
+def _explain(record: RunRecord, judgement: Judgement) -> Judgement:
+    """Only for a stored run: the findings take longer to load than a small history takes to check."""
+    from harness.findings.known import explain
+
+    return explain(record, judgement)
 
 
 def _print_template(name: str) -> None:
@@ -85,8 +94,6 @@ def check(
     harness check corpus --models corpus/verdicts.csv --json results.jsonl
     """
     from harness.check.offline import check_paths
-    from harness.findings.known import explain
-    from harness.parts import registry
     from results.verdict import FailOn
 
     if template is not None:
@@ -97,6 +104,8 @@ def check(
     if workload is not None and (options["model"] or options["models"]):
         raise PlanError("--workload and --model exclude each other; use one of them")
     if workload is not None:
+        from harness.parts import registry
+
         found = registry.workload_class(workload)
         if found.model is not None:
             workload, options["model"] = None, found.model
@@ -107,6 +116,6 @@ def check(
     say = partial(terminal.say, err=True) if str(options["json_file"]) == "-" else terminal.say
     pictures, plots = options["explain"] is not None, options["plots"] is not None
     check_options = replace(
-        check_options, witness=witness, pictures=pictures, plots=plots, workload=workload, explain_run=explain
+        check_options, witness=witness, pictures=pictures, plots=plots, workload=workload, explain_run=_explain
     )
     end(check_paths(paths, say, check_options, fail_on=FailOn(fail_on), **options))

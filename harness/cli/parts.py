@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import click
 
-from harness.parts.run_options import FAIL_ON, STORE
+from harness.values import FAIL_ON, STORE
 
 store_option = click.option("--store", **STORE)
 fail_on_option = click.option("--fail-on", **FAIL_ON)

@@ -6,27 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from harness.parts.completion import TARGETS, folders, mend_ids, names_of, versions, words
 from harness.plan.defaults import default_fault, default_workload
-from harness.values import DEFAULT_STORE, FilePath, FiniteRange, duration
-from results.verdict import FailOn
-
-STORE: Final[dict[str, Any]] = {
-    "type": FilePath(file_okay=False),
-    "default": DEFAULT_STORE,
-    "show_default": True,
-    "help": "Folder of the store.",
-}
-FAIL_ON: Final[dict[str, Any]] = {
-    "type": click.Choice([one.value for one in FailOn]),
-    "default": FailOn.ANY.value,
-    "show_default": True,
-    "help": "Anomalies that make the exit code 1: any, or new ones only, which no known finding explains.",
-}
+from harness.values import FAIL_ON, STORE, FilePath, FiniteRange, duration
 
 GROUPS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     "The run": (

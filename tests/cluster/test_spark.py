@@ -22,7 +22,7 @@ import pytest
 from benchmarks.batch import long
 from benchmarks.batch.generate import generate
 from checkers.spark import keys
-from checkers.spark.session import start
+from checkers.spark.session import end, start
 from harness.batch import input as batch_input
 from harness.batch.run import BatchPlan, check_on
 from harness.check.examine import examine
@@ -170,7 +170,7 @@ def test_a_huge_history_is_sent_on_by_key(tmp_path: Path, monkeypatch: pytest.Mo
         plan = BatchPlan([str(tmp_path / "h.parquet")], str(tmp_path / "out"), CheckOptions(jit=False), "cas-register")
         code = check_on(lambda: context, plan, reply.append)
     finally:
-        context.stop()
+        end(context)
     rows = read_verdicts(tmp_path / "out", ["key", "verdict"]).to_pylist()
     judged = {row["key"]: row["verdict"] for row in rows if row["key"] is not None}
     assert judged == {f"k{number}": "invalid" if one else "valid" for number, one in enumerate(bad.tolist())}

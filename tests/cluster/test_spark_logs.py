@@ -14,7 +14,7 @@ from checkers.base.api import judge
 from checkers.messages.log import LogAnomalies
 from checkers.spark.files import SharedFiles
 from checkers.spark.logs import judged
-from checkers.spark.session import start
+from checkers.spark.session import end, start
 from checkers.spark.units import Unit
 from harness.batch.logs import Source, judge_logs
 from results.history import History
@@ -55,7 +55,7 @@ def test_a_verdict_does_not_depend_on_where_it_is_computed(runs: dict[str, RunRe
         source = Source(Unit("table", str(path), path.name, "now"), str(path), None)
         (done,) = judge_logs(context, SharedFiles(), [source], "1", 1, "?")
     finally:
-        context.stop()
+        end(context)
     assert found.keys() == ops.keys() | broken.keys()
     seen = set()
     for name, run in runs.items():
