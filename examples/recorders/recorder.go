@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recorder records operations as a history for `harness check`. Every event is a write of its own.
+// Package recorder writes a history for `harness check`. An operation that ends without an outcome counts as unknown.
 //
-//	client := recorder.Process()     // one for each goroutine
-//	op := client.Op("write", "x", 3) // then op.Ok(result), op.Fail(reason) or op.Info(reason)
-//	defer op.End()                   // without an outcome: not known
+//	client := r.Process()                            // r, err := recorder.New(path); a client for each goroutine
+//	op := client.Op("write", "x", 3); defer op.End() // then op.Ok(result), op.Fail(reason) or op.Info(reason)
 package recorder
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -42,8 +42,8 @@ func (p *Process) Op(f string, key, value any) *Op {
 	return (&Op{p, f, key, value, true}).event("invoke", value, nil)
 }
 func (o *Op) Ok(result any)  { o.event("ok", result, nil) }
-func (o *Op) Fail(error any) { o.event("fail", o.value, error) } // it certainly never happens
-func (o *Op) Info(error any) { o.event("info", o.value, error) }
+func (o *Op) Fail(error any) { o.event("fail", o.value, fmt.Sprint(error)) } // it certainly never happens
+func (o *Op) Info(error any) { o.event("info", o.value, fmt.Sprint(error)) }
 func (o *Op) End()           { o.Info("no outcome was recorded") }
 func (o *Op) event(kind string, value, why any) *Op {
 	o.Lock()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harness check --template NAME`: a small history in the right form, to copy from; and the schema of the form."""
+"""`harness check --template NAME`: a small history in the right form, to copy from; the schema of the form; and the
+recorders that write this form in other languages.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,9 @@ from harness.plan.plan import PlanError
 from infra.options import suggest
 
 SCHEMA: Final = "schema"
+
+RECORDERS: Final = ("Recorder.java", "recorder.go", "recorder.mjs")
+"""The files of `examples/recorders/`, which the package contains."""
 
 
 class Step(NamedTuple):
@@ -94,7 +99,7 @@ def template(name: str) -> Iterator[str]:
         return
     steps = TEMPLATES.get(name)
     if steps is None:
-        names = sorted((*TEMPLATES, SCHEMA))
+        names = sorted((*TEMPLATES, SCHEMA, *RECORDERS))
         raise PlanError(f"no template {name!r}{suggest(name, names)}  (there are {', '.join(names)})")
     time = process = 0
     for step in steps:
@@ -112,6 +117,11 @@ def template(name: str) -> Iterator[str]:
                 event["extra"] = {n: v for n, v in step.extra.items() if type_ != "invoke" or n not in ("min", "max")}
             yield json.dumps(event)
         process += step.outcome == "info"  # (It does nothing more.)
+
+
+def recorder(name: str) -> str:
+    """The source of a recorder."""
+    return resources.files("harness.shipped").joinpath("recorders", name).read_text()
 
 
 def schema() -> str:

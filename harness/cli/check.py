@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +32,11 @@ def _explain(record: RunRecord, judgement: Judgement) -> Judgement:
 
 
 def _print_template(name: str) -> None:
-    from harness.check.templates import OPTIONS, SCHEMA, template
+    from harness.check.templates import OPTIONS, RECORDERS, SCHEMA, recorder, template
 
+    if name in RECORDERS:
+        terminal.put(recorder(name), sys.stdout)  # (Lines that are said would lose their tabs.)
+        return
     terminal.say_all(template(name))
     if name != SCHEMA:
         terminal.say(f"harness check FILE {OPTIONS.get(name, f'--model {name}')}", err=True)
@@ -70,7 +74,8 @@ def _print_template(name: str) -> None:
 @click.option(
     "--template",
     metavar="NAME",
-    help="Print a small history in the right form: of a model, messages, queue; or the schema of its lines (schema).",
+    help="Print a small history in the right form: of a model, messages, queue; or the schema of its lines (schema); "
+    "or a recorder: Recorder.java, recorder.go, recorder.mjs.",
 )
 @fail_on_option
 def check(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans, suites and mutants of `examples/` and the pages of the findings, as part of the package: commands of
-findings and documents name them, also where the package is installed without a checkout.
+"""The plans, suites, mutants and recorders of `examples/` and the pages of the findings, as part of the package:
+commands of findings and documents name them, also where the package is installed without a checkout.
 
-`plans`, `suites`, `mutants` and `findings` are links to folders of the checkout. A wheel has the files themselves.
+`plans`, `suites`, `mutants`, `recorders` and `findings` are links to folders of the checkout. A wheel has the files
+themselves.
 """
 
 from __future__ import annotations

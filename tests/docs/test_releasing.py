@@ -96,7 +96,7 @@ def test_the_checklist_leads_to_a_wheel_that_works_in_an_empty_folder(tmp_path: 
     (wheel,) = (source / "dist").glob("*.whl")
     there = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in tracked("rocketmq_harness", *OURS) if not (ROOT / name).is_symlink()} <= there
-    for name in tracked("examples/mutants", "examples/plans", "examples/suites"):
+    for name in tracked("examples/mutants", "examples/plans", "examples/suites", "examples/recorders/[Rr]ecorder*"):
         assert name.replace("examples", "harness/shipped", 1) in there
     for name in tracked("docs/findings/*.md"):
         assert name.replace("docs", "harness/shipped", 1) in there

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from checkers.linearizability import MODELS
-from harness.check.templates import OPTIONS, SCHEMA, TEMPLATES, schema, template
+from harness.check.templates import OPTIONS, RECORDERS, SCHEMA, TEMPLATES, schema, template
 from harness.cli.main import cli, guarded
 from results.formats import HistoryError, read_history
 from results.op import Op
@@ -38,6 +38,15 @@ def test_a_template_is_valid_under_the_command_that_it_names(
     assert (code, hint.split()[:3]) == (0, ["harness", "check", "FILE"])
     code, out, _ = harness(capsys, "check", path, *hint.split()[3:])
     assert (code, "note:" in out) == (0, False), out
+
+
+def test_a_recorder_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Protects those who have the wheel alone, the tabs of the source, and a recorder that nobody added to the list."""
+    folder = Path(__file__).parents[2] / "examples" / "recorders"
+    sources = {path.name: path.read_text() for path in folder.iterdir() if path.suffix != ".md"}
+    assert sources.keys() == set(RECORDERS)
+    for name, source in sources.items():
+        assert harness(capsys, "check", "--template", name) == (0, source, "")
 
 
 def test_another_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

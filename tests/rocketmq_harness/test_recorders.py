@@ -54,6 +54,7 @@ GO = r"""
 package main
 
 import (
+	"errors"
 	"main/recorder"
 	"os"
 	"sync"
@@ -98,7 +99,7 @@ func main() {
 	}
 	write(client, 1, true)
 	write(client, 2, false)
-	client.Op("write", "y", []string{"a \"b\"\\\n\t中"}).Fail("refused")
+	client.Op("write", "y", []string{"a \"b\"\\\n\t中"}).Fail(errors.New("refused"))
 }
 """
 
