@@ -68,14 +68,6 @@ def test_every_path_names_tests_that_are_there() -> None:
     assert {"WGL", "just-in-time linearization", "CEGAR", "state flow", "batch", "direct, from calls"} <= paths
 
 
-def test_a_batch_can_be_asked_for_a_witness() -> None:
-    (code,) = re.findall(r"```python\n(from rocketmq_harness import check_batch.*?)```", DOC, re.DOTALL)
-    ops = [Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1)]
-    found: dict[str, Any] = {"lin": lin, "histories": [History(ops)]}
-    exec(code, found)
-    assert found["found"].witness(0) == [0]
-
-
 def test_a_model_of_ones_own_works() -> None:
     found: dict[str, Any] = {"lin": lin}
     for code in re.findall(r"```python\n(class .*?)```", DOC, re.DOTALL):
