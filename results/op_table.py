@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import Op
-from results.sealed import FORMAT, ROW_GROUP, SCHEMA, parquet_file, require_schema, to_columns
+from results.sealed import FORMAT, ROW_GROUP, RUN, SCHEMA, parquet_file, require_schema, to_columns
 
-RUN: Final = "run"
 OP_TABLE: Final = pa.schema([pa.field(RUN, pa.dictionary(pa.int32(), pa.string()), nullable=False), *SCHEMA])
 
 WHOLE: Final = b"harness.whole"

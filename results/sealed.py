@@ -41,6 +41,9 @@ from results.reading import require_regular_file
 FORMAT: Final = "1"
 """The version of this schema, stored as the metadata `harness.format`."""
 
+RUN: Final = "run"
+"""The column that only an op table has: the name of each op's history (`results.op_table`)."""
+
 ROW_GROUP: Final = 65_536
 """Ops held as columns at a time; a history of a million ops is never in memory a second time."""
 
@@ -103,7 +106,7 @@ def parquet_file(path: Path, what: str = "a sealed history") -> Iterator[pq.Parq
 def iterate_sealed(path: Path) -> Iterator[Op]:
     """`read_sealed` one op at a time."""
     with parquet_file(path) as file:
-        require_schema(path, file.schema_arrow)
+        _require_one_history(path, file)
         for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names, use_threads=False):
             yield from ops_of(path, batch)
 
@@ -114,7 +117,7 @@ def read_columns(path: Path) -> pa.Table:
     Raises HistoryError as `iterate_sealed` does.
     """
     with parquet_file(path) as file:
-        require_schema(path, file.schema_arrow)
+        _require_one_history(path, file)
         return file.read(SCHEMA.names[:7], use_threads=False)
 
 
@@ -214,6 +217,18 @@ def require_schema(path: Path, found: pa.Schema) -> None:
         text = pa.types.is_string(plain) or pa.types.is_large_string(plain)
         if not (pa.types.is_integer(plain) if field.type == pa.int64() else text or pa.types.is_null(plain)):
             raise HistoryError(path, None, f"column {field.name!r} is {kind}, not {field.type}")
+
+
+def _require_one_history(path: Path, file: pq.ParquetFile) -> None:
+    """Raises HistoryError for wrong columns (`require_schema`), and for an op table of several histories."""
+    require_schema(path, file.schema_arrow)
+    if RUN not in file.schema_arrow.names:
+        return
+    runs: set[str | None] = set()
+    for batch in file.iter_batches(batch_size=ROW_GROUP, columns=[RUN], use_threads=False):
+        runs.update(batch.column(0).unique().to_pylist())
+        if len(runs) > 1:
+            raise HistoryError(path, None, "an op table of several histories; harness batch --input checks it")
 
 
 def _utf8(text: str) -> str:

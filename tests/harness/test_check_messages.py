@@ -16,6 +16,7 @@ from sim.rocketmq import Bug, simulate
 
 from harness.cli.main import cli, guarded
 from results.formats import write_jsonl
+from results.op import Op
 from results.op_table import write_op_table
 
 GOOD = (
@@ -117,6 +118,15 @@ def test_a_simulated_run_s_history_alone(
     code, out, _ = harness(capsys, "check", path, "--workload", "log")
     assert (code, "duplicated" in out) == ((1, True) if bug else (0, False)), out
     assert bug is None or sim.planted
+
+
+def test_an_op_table_of_several_histories_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Protects from one verdict about two histories, whose ops stand one behind the other."""
+    path = tmp_path / "two.parquet"
+    ops = [Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1)]
+    write_op_table([("a", ops), ("b", ops)], path)
+    code, out, _ = harness(capsys, "check", path)
+    assert (code, "an op table of several histories; harness batch --input checks it" in out) == (2, True), out
 
 
 def test_registers_too_and_no_model_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
