@@ -269,20 +269,22 @@ def _back(time: int, by: int, busy: Sequence[tuple[int, int]]) -> int:
 
 
 def _changes(run: RunRecord, faults: Sequence[FaultInterval], within_s: float) -> list[Window]:
-    """The times around faults and changes of master, of any node."""
+    """The times around changes of master, of any node, and around the faults in which, or soon after which, one was
+    seen: a master that is cut off acknowledges until it learns of its successor.
+    """
     within, learned = int(within_s * SECOND), int(LEARNED_S * SECOND)
-    found = [
-        Window(f.start_ns - within, f.start_ns, _FOREVER if f.end_ns is None else f.end_ns + learned) for f in faults
-    ]
+    changed: list[int] = []
     leaders: dict[tuple[object, ...], tuple[str, int | None]] = {}
     for seen in run.observations:
         if seen.role == "leader":
             group = (seen.extra.get("broker_name"),)
             before = leaders.get(group)
             if before is not None and before != (seen.node, seen.term) and seen.time > _START_NS:
-                found.append(Window(seen.time - within - learned, seen.time - learned, seen.time + learned))
+                changed.append(seen.time)
             leaders[group] = (seen.node, seen.term)
-    return found
+    ends = [(f.start_ns, _FOREVER if f.end_ns is None else f.end_ns + learned) for f in faults]
+    found = [Window(start - within, start, end) for start, end in ends if any(start <= at <= end for at in changed)]
+    return found + [Window(at - within - learned, at - learned, at + learned) for at in changed]
 
 
 def _noted(run: RunRecord, name: str) -> Mapping[str, Mapping[str, Permission]]:
