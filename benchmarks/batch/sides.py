@@ -66,7 +66,9 @@ def peak_mb(pid: int) -> float:
 
 def java_of(pid: int) -> int:
     """The driver's JVM, a child of one of this process' threads."""
-    children = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    children = [
+        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
     return next(int(c) for c in children if Path(f"/proc/{c}/comm").read_text().strip() == "java")
 
 

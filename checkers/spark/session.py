@@ -116,24 +116,29 @@ class Session:
 
 
 def end(context: SparkContext) -> None:
-    """Stops a session that `start` started."""
+    """Ends a session that `start` started. One in this process ends with its Java, for which nobody waits."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
-    context.stop()
-    wanted = _WANTED.pop("archive", None)
     gateway = SparkContext._gateway
-    if wanted is None or gateway is None:
+    wanted = _WANTED.pop("archive", None)
+    if submitted() or gateway is None or gateway.proc is None or not context.master.startswith("local"):
+        context.stop()
         return
-    # Java writes the archive at its end.
-    gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None
-    with suppress(OSError, subprocess.TimeoutExpired):
+    if wanted is not None:
+        context.stop()
+    # Without its standard input Java ends, and removes what it has on the disk. It writes the archive then.
+    with suppress(OSError, Py4JError):
+        gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(_WRITES_S)
-        wanted.with_suffix(f".{os.getpid()}").rename(wanted)
-        for other in wanted.parent.glob(f"{_ARCHIVE}-*"):
-            if other != wanted:
-                other.unlink()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    if wanted is not None:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            gateway.proc.wait(_WRITES_S)
+            wanted.with_suffix(f".{os.getpid()}").rename(wanted)
+            for other in wanted.parent.glob(f"{_ARCHIVE}-*"):
+                if other != wanted:
+                    other.unlink()
 
 
 _ARCHIVE: Final = "spark-classes"

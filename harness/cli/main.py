@@ -55,6 +55,10 @@ _COMMANDS: Final = {
         "Coverage of stored runs: requests by answer, role, fault and phase; and the gaps, with the command for each.",
     ),
     "doctor": ("harness.cli.doctor", "Show what this machine can do, what it cannot, and the remedy."),
+    "hunt": (
+        "harness.cli.hunt",
+        "Look for anomalies that no finding explains, by episodes of strikes at events, on kept clusters.",
+    ),
     "list": (
         "harness.cli.listing",
         "List workloads, nemeses, topologies, clients, clusters, versions and mends; or show one with its options.",

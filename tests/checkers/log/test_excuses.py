@@ -214,15 +214,19 @@ def test_a_power_failure_elsewhere_excuses_nothing() -> None:
 @pytest.mark.parametrize(("age_s", "legal"), [(4.9, True), (5.1, False)])
 @pytest.mark.parametrize("cause", ["fault", "change of master", "change in a fault", "the same master"])
 def test_a_change_of_master_excuses_the_last_seconds_before_it(age_s: float, legal: bool, cause: str) -> None:
-    """Profile default: the limit is how far a replica of the SyncStateSet may lag. A fault alone excuses nothing: a full
-    disk took 3,806 acknowledged messages from a master that stayed master, and they counted as permitted.
+    """Profile default: the limit is how far a replica of the SyncStateSet may lag. A fault alone excuses nothing: a
+    full disk took 3,806 acknowledged messages from a master that stayed master, and they counted as permitted.
     """
     record = lost_with_the_power(age_s, CHANGE)
     struck_at = int((100 + age_s) * S)
     if cause == "change of master":
         ops = [op for op in record.history if op.process != NEMESIS]
         record = replace(record, history=History([replace(op, index=i) for i, op in enumerate(ops)]))
-    cut = {"change of master": struck_at + 15 * S, "change in a fault": struck_at + 16 * S, "the same master": struck_at + S}
+    cut = {
+        "change of master": struck_at + 15 * S,
+        "change in a fault": struck_at + 16 * S,
+        "the same master": struck_at + S,
+    }
     after = ("n1", 1) if cause == "the same master" else ("n2", 2)
     seen = [Observation(50 * S, "n1", "leader", 1)]
     seen += [Observation(cut[cause], after[0], "leader", after[1])] if cause in cut else []
