@@ -52,6 +52,14 @@ _MENDED: Final = ("--mend", "--version", "--server-jars")
     show_default=True,
     help="The most runs to shrink the plan of something new; the last third of the time is for this.",
 )
+@click.option("--first", is_flag=True, help="End with the first run that shows something new.")
+@click.option(
+    "--control",
+    type=FiniteRange(0, 1),
+    default=0.2,
+    show_default=True,
+    help="Share of the control: runs with uniformly drawn strikes. 1: nothing else.",
+)
 @click.option(
     "--output",
     type=FilePath(file_okay=False),
@@ -69,6 +77,8 @@ def hunt(
     seed: int | None,
     seed_stores: tuple[Path, ...],
     shrink_runs: int,
+    first: bool,
+    control: float,
     output: Path,
     dry_run: bool,
     store: Path,
@@ -76,7 +86,7 @@ def hunt(
     """Look for anomalies that no finding explains, by episodes of strikes at events, on kept clusters.
 
     Episodes come from covering arrays over fault, duration, event, delay and second fault: all pairs of these, and the
-    worthiest triples. Every fifth run is a control with uniformly drawn strikes. A run is new if it shows an anomaly
+    worthiest triples. A share of runs is the control, with uniformly drawn strikes. A run is new if it shows an anomaly
     that no finding explains and no earlier run of the hunt had. In the last third of the time the plans of new ones are
     shrunk. The account is in --output (docs/hunt.md). The exit code is 1 if something new was found, else 0.
 
@@ -97,7 +107,7 @@ def hunt(
     began = time.monotonic()
     seeds = seeds_of(seed_stores)
     before = read_entries(output)
-    state = Hunt(arms, seed if seed is not None else _seed_of(before), seeds, before)
+    state = Hunt(arms, seed if seed is not None else _seed_of(before), seeds, control, before)
     for arm in arms:
         array = state.pairs[arm.name]
         faults = len({*arm.axes["first"], *arm.axes["second"]} - {"none"})
@@ -109,8 +119,8 @@ def hunt(
     all_s = hours * 3600
 
     def over() -> bool:
-        used = time.monotonic() - began
-        return used >= (all_s * 2 / 3 if shrink_runs and first_sights(state.entries[len(before) :]) else all_s)
+        used, found = time.monotonic() - began, bool(first_sights(state.entries[len(before) :]))
+        return (first and found) or used >= (all_s * 2 / 3 if shrink_runs and found else all_s)
 
     def tell(entry: Entry) -> None:
         keep(output, entry)
@@ -175,7 +185,8 @@ def _arms(suite: Path | None, extra: Sequence[str], released: bool) -> tuple[lis
     if suite is not None and named & {*_OF_AN_ARM}:
         raise PlanError("--suite names the arms, and so does an --option with a workload or a topology; leave one out")
     if named & {*_OF_AN_ARM}:
-        cells = [(" ".join(extra), list(extra))]
+        values = [extra[i + 1] for i, word in enumerate(extra[:-1]) if word in _OF_AN_ARM]
+        cells = [(", ".join(values) or " ".join(extra), list(extra))]
     else:
         matrix = read_matrix(suite or shipped(SUITE))
         bare = [replace(cell, nemesis="", plan="") for cell in matrix.cells]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hunt: which plan runs next, on which arm, and which result is new.
 
-Four of five runs are episodes of two covering arrays in turn (each arm has its own), or, with seeds, changes of plans
-that found something. All pairs come about within hours. All triples would take a night and more, but the worthiest of
-them come at once. Every fifth run is the control: as many strikes, drawn uniformly. It runs by the same code, so what
+Most runs are episodes of two covering arrays in turn (each arm has its own), or, with seeds, changes of plans that found
+something. All pairs come about within hours. All triples would take a night and more, but the worthiest of
+them come at once. Some runs are the control: as many strikes, drawn uniformly. It runs by the same code, so what
 the arrays find beside it can be compared. A run is new if it has an anomaly that no earlier one of the hunt had, and
 that no finding of the record explains.
 """
@@ -23,8 +23,10 @@ Mode = Literal["array", "seeds", "control"]
 
 TURN: Final = 6
 """Runs of an arm in a row, which may share a cluster."""
-_CONTROL: Final = 5
-"""Every so many runs one is the control."""
+_SEEDS: Final = 5
+"""Every so many runs one is a change of a plan, if there are seeds."""
+CONTROL: Final = 0.2
+"""The share of the control."""
 _GAVE_UP: Final = 4
 """So many runs of an arm without a history end it."""
 
@@ -90,6 +92,7 @@ class Hunt:
     arms: Sequence[Arm]
     seed: int
     seeds: Sequence[Plan] = ()
+    control: float = CONTROL
     entries: list[Entry] = field(default_factory=list)
     pairs: dict[str, CoveringArray] = field(default_factory=dict)
     triples: dict[str, CoveringArray] = field(default_factory=dict)
@@ -137,9 +140,9 @@ class Hunt:
         return min(arms, key=lambda arm: counts[arm.name])
 
     def _choose(self, arm: Arm, rng: Random, number: int) -> tuple[Mode, Plan, Sequence[Row], Sequence[Sequence[int]]]:
-        if number % _CONTROL == _CONTROL - 1:
+        if int((number + 1) * self.control + 1e-9) > int(number * self.control + 1e-9):
             return "control", episodes.uniform(arm.axes, rng), (), ()
-        if self.seeds and number % _CONTROL == 1:
+        if self.seeds and number % _SEEDS == 1:
             return "seeds", episodes.mutated(self.seeds, arm.axes, rng), (), ()
         rows: list[Row] = []
         arrays = self.triples[arm.name], self.pairs[arm.name]

@@ -49,12 +49,7 @@ class Runs:
             self._shared.remove()
         self._last = arm.name
         seed = str(int.from_bytes(os.urandom(3), "big"))
-        reused = bool(self._shared.run_id)
-        run = run_plan(plan, [*arm.words, "--seed", seed, *self._shared.options()], self.store)
-        if reused and run.folder is None and run.stopped is None:
-            # A fault may need a disk that this cluster was not started with.
-            self._shared.remove()
-            run = run_plan(plan, [*arm.words, "--seed", seed, *self._shared.options()], self.store)
+        run = self._shared.run(lambda own: run_plan(plan, [*arm.words, "--seed", seed, *own], self.store))
         if run.stopped is not None:
             raise run.stopped
         found = outcome_of(run)
@@ -110,7 +105,7 @@ def keep(folder: Path, entry: Entry) -> None:
 
 
 def seeds_of(stores: Iterable[Path]) -> list[Plan]:
-    """The plans with strikes of all runs of these stores that had an anomaly. Raises PlanError if there is none."""
+    """The plans with strikes of all runs of these stores that had an anomaly. Raises PlanError if no run of them has one."""
     found = []
     named = list(stores)
     for store in named:
@@ -145,7 +140,7 @@ def smaller(
 
 
 def commands(entry: Entry) -> list[str]:
-    """What a person calls next, for a run that showed something new."""
+    """Commands that a person calls next, for a run that showed something new."""
     run = entry.outcome.folder
     names = " ".join(f"--anomaly {name}" for name in entry.first)
     return [

@@ -124,17 +124,11 @@ def describe(entry: Entry) -> str:
 
 
 def _run(cell: Cell, cluster: SharedCluster, store: Path, options: Sequence[str]) -> ChildRun:
-    """Runs a cell on the shared cluster, or on a new one if that is impossible (a fault needs a disk that this cluster
-    was not started with).
-    """
+    """Runs a cell on the shared cluster, if it can share one."""
+    words = [*cell.args(), *options]
     if not shares(cell):
-        return run_child([*cell.args(), *options], store)
-    reused = bool(cluster.run_id)
-    run = run_child([*cell.args(), *options, *cluster.options()], store)
-    if reused and run.folder is None and run.stopped is None:
-        cluster.remove()
-        run = run_child([*cell.args(), *options, *cluster.options()], store)
-    return run
+        return run_child(words, store)
+    return cluster.run(lambda own: run_child([*words, *own], store))
 
 
 def _entry(cell: Cell, run: ChildRun, findings: Sequence[Finding], seconds: float) -> Entry:

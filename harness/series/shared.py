@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from harness import signals
@@ -34,6 +34,17 @@ class SharedCluster:
     def options(self) -> Sequence[str]:
         """The options for the next run."""
         return ["--reuse", self.run_id] if self.run_id else ["--keep"]
+
+    def run(self, start: Callable[[Sequence[str]], ChildRun]) -> ChildRun:
+        """Starts a run with the options for the next one. If it cannot use the cluster, it gets a new one: the disk may be
+        too full by now, or not the one that the fault needs.
+        """
+        reused = bool(self.run_id)
+        run = start(self.options())
+        if reused and run.folder is None and run.stopped is None:
+            self.remove()
+            run = start(self.options())
+        return run
 
     def after(self, run: ChildRun, *, sound: bool) -> None:
         """Keeps the cluster of this run for the next one, or removes it."""

@@ -71,7 +71,7 @@ def _one(row: Row, fault: Fault, order: Order, seed: int, shared: SharedCluster)
     """One run. An upgrade leaves servers of another version, so it has a cluster of its own."""
     made, taken = plan(fault, order.taken, order.version, order.before, order.cluster, seed)
     alone = fault.name == UPGRADE
-    done = run_plan(made, [] if alone else shared.options(), order.store)
+    done = run_plan(made, [], order.store) if alone else shared.run(lambda own: run_plan(made, own, order.store))
     if done.stopped is not None:
         raise done.stopped
     if done.code == USAGE:

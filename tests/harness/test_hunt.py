@@ -79,7 +79,7 @@ def test_what_did_not_come_about_three_times_is_a_gap() -> None:
 
 
 def test_each_episode_is_a_right_plan() -> None:
-    """What it waits for exists, the first strike has a time, and the plan survives its file."""
+    """Each event that a strike waits for exists, the first strike has a time, and the plan survives its file."""
     for seed in range(effort(30)):
         array = CoveringArray(AXES, episodes.idle, seed)
         rows = [array.next() for _ in range(3)]
@@ -199,7 +199,7 @@ def test_new_is_what_no_run_before_had() -> None:
         ("run-0", ("lost",)),
         ("run-2", ("stale",)),
     ]
-    assert [e.mode for e in entries if e.arm == ARM.name].count("control") in (3, 4)
+    assert [e.mode for e in entries].count("control") == len(entries) // 5
     assert sum(e.arm == "broken" for e in entries) == 4
     assert hunt.pairs[ARM.name].covered > 100
     assert hunt.triples[ARM.name].covered > 100
