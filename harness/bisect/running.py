@@ -12,7 +12,7 @@ from harness.findings.rates import describe
 from harness.findings.reproduce import Subject, judged, own_options
 from harness.findings.signature import Sight
 from harness.plan.plan import PlanError
-from harness.series.child import run_child
+from harness.series.child import ChildRun, run_child
 from harness.series.limits import Spent
 from harness.series.shared import SharedCluster
 from results.verdict import Verdict
@@ -53,12 +53,17 @@ class Runner:
             self._shared.remove()
         self._last, self._count = number, self._count + 1
         name, words = self.builds[number]
-        run = run_child([*self.subject.args, *self.extra, *words, *own_options(self.subject, shared)], self.store)
+        args = [*self.subject.args, *self.extra, *words, *own_options(self.subject)]
+
+        def start(own: Sequence[str]) -> ChildRun:
+            return run_child([*args, *own], self.store)
+
+        run = start([]) if shared is None else shared.run(start)
         if run.stopped is not None:
             raise run.stopped
         seen = judged(self.subject, run)[0]
         if shared is not None:
-            shared.after(run, sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
+            shared.after(sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
         self.say(f"  {self._count:>3}  {name:<8} {seen.sight.value:<9} {seen.why}")
         return None if seen.sight == Sight.NOT_TRIED else seen.sight == Sight.SHOWN
 

@@ -169,7 +169,12 @@ def reproduce(
             shared = stack.enter_context(SharedCluster()) if subject.kept else None
             while not series.over(rule) and (until is None or time.monotonic() < until):
                 began = time.monotonic()
-                run = run_child([*subject.args, *extra, *own_options(subject, shared)], store)
+                args = [*subject.args, *extra, *own_options(subject)]
+
+                def start(own: Sequence[str], args: Sequence[str] = args) -> ChildRun:
+                    return run_child([*args, *own], store)
+
+                run = start([]) if shared is None else shared.run(start)
                 if run.stopped is not None:
                     raise run.stopped
                 seen, *more = judged(subject, run)
@@ -178,7 +183,7 @@ def reproduce(
                     one.add(sighting.sight)
                     one.version = version or one.version
                 if shared is not None:
-                    shared.after(run, sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
+                    shared.after(sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
                 where = f"  {run.folder.path}" if run.folder is not None else ""
                 say(
                     f"  {series.runs + series.not_tried:>3}  {seen.sight.value:<9}  "
@@ -189,10 +194,9 @@ def reproduce(
     return series
 
 
-def own_options(subject: Subject, shared: SharedCluster | None) -> list[str]:
-    """Options that the series itself adds: a new seed, and the cluster."""
-    found = ["--seed", str(int.from_bytes(os.urandom(3), "big"))] if subject.seeded else []
-    return found + (list(shared.options()) if shared is not None else [])
+def own_options(subject: Subject) -> list[str]:
+    """Options that a series adds to each run, beside the cluster: a new seed."""
+    return ["--seed", str(int.from_bytes(os.urandom(3), "big"))] if subject.seeded else []
 
 
 def judged(subject: Subject, run: ChildRun) -> list[Sighting]:

@@ -21,18 +21,17 @@ _GAPS: Final = 20
 def account_lines(hunt: Hunt, left_out: Mapping[str, Sequence[str]], shrunk: Mapping[str, str]) -> Iterator[str]:
     """left_out: arm -> faults that it cannot have, with the reasons. shrunk: folder of a run -> what became of it."""
     entries = hunt.entries
-    hours = sum(entry.seconds for entry in entries) / 3600
     new = first_sights(entries)
     yield f"# Hunt, seed {hunt.seed}"
     yield ""
     names = ", ".join(name for entry in new for name in entry.first) or "nothing"
-    yield f"{many(len(entries), 'run')} in {hours:.1f} h; new: {names}."
+    yield f"{many(len(entries), 'run')} in {_minutes(entries)}; new: {names}."
     for entry in new:
         yield from _sight(entry, [one for one in entries if set(entry.first) & set(one.outcome.new)], shrunk)
     yield ""
     yield "## By mode"
     yield ""
-    yield "| mode | runs | hours | runs that showed something new | first after |"
+    yield "| mode | runs | time | runs that showed something new | first after |"
     yield "|---|---|---|---|---|"
     for mode in MODES:
         mine = [entry for entry in entries if entry.mode == mode]
@@ -67,9 +66,10 @@ def _sight(entry: Entry, showing: Sequence[Entry], shrunk: Mapping[str, str]) ->
     yield ""
     try:
         judgement = read_verdict(Path(entry.outcome.folder) / "verdict.json")
-        for anomaly in judgement.anomalies:
-            if anomaly.name in entry.first:
-                yield f"* `{anomaly.name}`: {anomaly.summary}"
+        for name in entry.first:
+            shown = [anomaly for anomaly in judgement.anomalies if anomaly.name == name and anomaly.counts]
+            more = f" ({len(shown) - 1} more in the report)" if len(shown) > 1 else ""
+            yield f"* `{name}`: {shown[0].summary}{more}" if shown else f"* `{name}`"
         plan = Plan.read(Path(entry.outcome.folder) / "effective.toml")
         yield ""
         yield "The strikes of the run:"
@@ -87,6 +87,10 @@ def _sight(entry: Entry, showing: Sequence[Entry], shrunk: Mapping[str, str]) ->
     yield "```console"
     yield from (f"$ {command}" for command in commands(entry))
     yield "```"
+
+
+def _minutes(entries: Sequence[Entry]) -> str:
+    return f"{sum(entry.seconds for entry in entries) / 60:.1f} min"
 
 
 def _never(hunt: Hunt, left_out: Mapping[str, Sequence[str]]) -> Iterator[str]:

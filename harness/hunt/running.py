@@ -53,7 +53,7 @@ class Runs:
         if run.stopped is not None:
             raise run.stopped
         found = outcome_of(run)
-        self._shared.after(run, sound=found.verdict == Verdict.VALID.value)
+        self._shared.after(sound=found.verdict == Verdict.VALID.value)
         return found
 
 

@@ -103,7 +103,7 @@ def run_night(
                 night.entries.append(entry)
                 if entry.verdict != NOT_AVAILABLE:
                     broken = 0 if entry.folder else broken + 1
-                cluster.after(run, sound=entry.verdict == Verdict.VALID.value)
+                cluster.after(sound=entry.verdict == Verdict.VALID.value)
                 say(describe(entry))
     night.ended = over() or "every cell has run"
 

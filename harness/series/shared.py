@@ -31,24 +31,25 @@ class SharedCluster:
     ) -> None:
         self.remove()
 
-    def options(self) -> Sequence[str]:
+    def _options(self) -> Sequence[str]:
         """The options for the next run."""
         return ["--reuse", self.run_id] if self.run_id else ["--keep"]
 
     def run(self, start: Callable[[Sequence[str]], ChildRun]) -> ChildRun:
-        """Starts a run with the options for the next one. If it cannot use the cluster, it gets a new one: the disk may be
-        too full by now, or not the one that the fault needs.
+        """Starts a run with the options that name its cluster. If it cannot use the kept one, it gets a new one: the
+        disk may be too full by now, or not the one that the fault needs.
         """
         reused = bool(self.run_id)
-        run = start(self.options())
+        run = start(self._options())
         if reused and run.folder is None and run.stopped is None:
             self.remove()
-            run = start(self.options())
+            run = start(self._options())
+        # Already here: the caller may end, with a stop signal, before it comes to `after`.
+        self.run_id = run.run_id or self.run_id
         return run
 
-    def after(self, run: ChildRun, *, sound: bool) -> None:
-        """Keeps the cluster of this run for the next one, or removes it."""
-        self.run_id = run.run_id or self.run_id
+    def after(self, *, sound: bool) -> None:
+        """Keeps the cluster of the last run for the next one, or removes it."""
         if not sound:
             self.remove()
 

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from harness.findings.rates import describe
 from harness.findings.reproduce import Subject, judged
 from harness.findings.signature import Sight
 from harness.plan.plan import Plan, PlanError
-from harness.series.child import run_child, run_plan
+from harness.series.child import ChildRun, run_child, run_plan
 from harness.series.limits import Spent
 from harness.series.shared import SharedCluster
 from harness.shrink.shrinking import CONFIRM, Account
@@ -89,12 +89,16 @@ class Runner:
     def _run(self, plan: Plan) -> tuple[bool | None, str]:
         shared = self._cluster(plan)
         seed = str(int.from_bytes(os.urandom(3), "big"))
-        done = run_plan(plan, ["--seed", seed, *([] if shared is None else shared.options())], self.store)
+
+        def start(own: Sequence[str]) -> ChildRun:
+            return run_plan(plan, ["--seed", seed, *own], self.store)
+
+        done = start([]) if shared is None else shared.run(start)
         if done.stopped is not None:
             raise done.stopped
         sight = judged(self.subject, done)[0].sight
         if shared is not None:
-            shared.after(done, sound=sight == Sight.NOT_SHOWN and done.code == Verdict.VALID.exit_code)
+            shared.after(sound=sight == Sight.NOT_SHOWN and done.code == Verdict.VALID.exit_code)
         folder = str(done.folder.path) if done.folder is not None else ""
         self.say(f"  {self.count:>4}  {sight.value:<9}  {folder or done.problem}")
         return (None if sight == Sight.NOT_TRIED else sight == Sight.SHOWN), folder

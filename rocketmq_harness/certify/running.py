@@ -77,7 +77,7 @@ def _one(row: Row, fault: Fault, order: Order, seed: int, shared: SharedCluster)
     if done.code == USAGE:
         raise PlanError(done.problem.removeprefix("harness: "))
     if not alone:
-        shared.after(done, sound=done.code == Verdict.VALID.exit_code)
+        shared.after(sound=done.code == Verdict.VALID.exit_code)
     row.runs.append(_judged(done))
     for one in taken.changed[len(order.taken.changed) :]:
         if str(one) not in row.notes:

@@ -32,18 +32,20 @@ def test_a_run_that_the_kept_cluster_cannot_take_gets_a_new_one(cluster: SharedC
 
     cluster.run_id = "first"
     assert cluster.run(start) is made
+    assert cluster.run_id == "second"
     assert asked == [("--reuse", "first"), ("--keep",)]
 
 
 @pytest.mark.parametrize("stopped", [None, Stopped(2)])
 def test_a_run_on_a_new_cluster_is_not_tried_twice(cluster: SharedCluster, stopped: Stopped | None) -> None:
-    """Nor one that a signal ended."""
+    """Nor one that a signal ended, whose cluster is still removed: the series ends before it looks at the run."""
     asked: list[Sequence[str]] = []
 
     def start(options: Sequence[str]) -> ChildRun:
         asked.append(options)
-        return ChildRun(3, None, stopped=stopped)
+        return ChildRun(3, None, "made" if stopped is None else "", stopped=stopped)
 
     cluster.run_id = "" if stopped is None else "first"
     cluster.run(start)
+    assert cluster.run_id == ("made" if stopped is None else "first")
     assert len(asked) == 1
