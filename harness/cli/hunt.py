@@ -101,12 +101,14 @@ def hunt(
     from harness.hunt.hunting import Hunt, first_sights
     from harness.hunt.running import Runs, keep, read_entries, seeds_of, smaller
     from results.durable import write_text
+    from results.figures import many
 
     extra = [word for text in options for word in shell_words(text, "--option")]
     arms, left_out = _arms(suite, extra, released)
     began = time.monotonic()
     seeds = seeds_of(seed_stores)
     before = read_entries(output)
+    earlier = len(before)
     state = Hunt(arms, seed if seed is not None else _seed_of(before), seeds, control, before)
     for arm in arms:
         array = state.pairs[arm.name]
@@ -119,7 +121,7 @@ def hunt(
     all_s = hours * 3600
 
     def over() -> bool:
-        used, found = time.monotonic() - began, bool(first_sights(state.entries[len(before) :]))
+        used, found = time.monotonic() - began, bool(first_sights(state.entries[earlier:]))
         return (first and found) or used >= (all_s * 2 / 3 if shrink_runs and found else all_s)
 
     def tell(entry: Entry) -> None:
@@ -130,7 +132,7 @@ def hunt(
     try:
         with Runs(store) as runs:
             state.run(runs, lambda: time.monotonic() - began, over, tell)
-        for entry in first_sights(state.entries[len(before) :]) if shrink_runs else ():
+        for entry in first_sights(state.entries[earlier:]) if shrink_runs else ():
             terminal.say(f"shrink    {', '.join(entry.first)}")
             done = smaller(entry, output, store, shrink_runs, began + all_s, terminal.say)
             if done is not None:
@@ -144,10 +146,10 @@ def hunt(
         write_text(
             output / "hunt.md", "".join(f"{line}\n" for line in account_lines(state, left_out, shrunk)), "the account"
         )
-    new = [name for entry in first_sights(state.entries[len(before) :]) for name in entry.first]
+    new = [name for entry in first_sights(state.entries[earlier:]) for name in entry.first]
     terminal.say(f"account   {output / 'hunt.md'}")
-    terminal.say(f"NEW   {', '.join(new)}" if new else f"nothing new in {len(state.entries) - len(before)} runs")
-    if not any(entry.outcome.folder for entry in state.entries[len(before) :]):
+    terminal.say(f"NEW   {', '.join(new)}" if new else f"nothing new in {many(len(state.entries) - earlier, 'run')}")
+    if not any(entry.outcome.folder for entry in state.entries[earlier:]):
         end(Verdict.HARNESS_FAILURE.exit_code)
     end((Verdict.INVALID if new else Verdict.VALID).exit_code)
 
@@ -175,6 +177,8 @@ def _arms(suite: Path | None, extra: Sequence[str], released: bool) -> tuple[lis
     from harness.hunt.episodes import NONE, possible, read_axes
     from harness.hunt.hunting import Arm
     from harness.nightly.matrix import read_matrix
+    from harness.parts import registry
+    from harness.plan.defaults import default_workload
     from harness.shipped import shipped
     from infra.machines.api import SettingsError
 
@@ -185,18 +189,22 @@ def _arms(suite: Path | None, extra: Sequence[str], released: bool) -> tuple[lis
     if suite is not None and named & {*_OF_AN_ARM}:
         raise PlanError("--suite names the arms, and so does an --option with a workload or a topology; leave one out")
     if named & {*_OF_AN_ARM}:
-        values = [extra[i + 1] for i, word in enumerate(extra[:-1]) if word in _OF_AN_ARM]
-        cells = [(", ".join(values) or " ".join(extra), list(extra))]
+        given = {word: extra[i + 1] for i, word in enumerate(extra[:-1]) if word in _OF_AN_ARM}
+        workload = given.get("--workload", default_workload())
+        cells = [(", ".join(given.values()) or " ".join(extra), workload, list(extra))]
     else:
         matrix = read_matrix(suite or shipped(SUITE))
         bare = [replace(cell, nemesis="", plan="") for cell in matrix.cells]
-        cells = [(f"{cell.workload}, {cell.topology}, {cell.version}", [*cell.args(), *extra]) for cell in bare]
+        cells = [
+            (f"{cell.workload}, {cell.topology}, {cell.version}", cell.workload.split()[0], [*cell.args(), *extra])
+            for cell in bare
+        ]
     mended = [] if released or named & {*_MENDED} else ["--mend", "all"]
     axes = read_axes()
     faults = sorted({fault for axis in ("first", "second") for fault in axes[axis]} - {NONE})
     arms: list[Arm] = []
     left_out: dict[str, list[str]] = {}
-    for name, words in dict(cells).items():
+    for name, workload, words in cells:
         whole = [*words, *mended]
         check_words([*whole, "--nemesis", NONE])
         may: list[str] = []
@@ -206,5 +214,6 @@ def _arms(suite: Path | None, extra: Sequence[str], released: bool) -> tuple[lis
                 may.append(fault)
             except (OptionError, SettingsError, click.UsageError) as problem:
                 left_out.setdefault(name, []).append(str(problem))
-        arms.append(Arm(name, tuple(whole), possible(axes, may)))
+        kept = registry.find(registry.WORKLOADS, workload).cls.reusable
+        arms.append(Arm(name, tuple(whole), possible(axes, may), kept))
     return arms, left_out

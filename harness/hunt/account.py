@@ -94,7 +94,7 @@ def _minutes(entries: Sequence[Entry]) -> str:
 
 
 def _never(hunt: Hunt, left_out: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What was not tried: impossible faults, and pairs whose event did not come three times."""
+    """Yields what was not tried: impossible faults, and pairs whose event did not come three times."""
     yield ""
     yield "## What was not tried"
     yield ""

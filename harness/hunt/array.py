@@ -63,7 +63,7 @@ class CoveringArray:
         return {frozenset(some) for some in combinations(values, self.strength)}
 
     def next(self, planned: Collection[Row] = ()) -> Row:
-        """The next row, beside those that are planned already. When all came about, they begin anew."""
+        """The next row, beside those that are planned already. When all came about, they begin again."""
         if not self.open:
             self.open = set(self._weight) - self.gaps
         left = self.open.difference(*map(self.tuples, planned)) or self.open

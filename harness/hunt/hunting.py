@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hunt: which plan runs next, on which arm, and which result is new.
 
-Most runs are episodes of two covering arrays in turn (each arm has its own), or, with seeds, changes of plans that found
-something. All pairs come about within hours. All triples would take a night and more, but the worthiest of
+Most runs are episodes of two covering arrays in turn (each arm has its own), or, with seeds, changes of plans that
+found something. All pairs come about within hours. All triples would take a night and more, but the worthiest of
 them come at once. Some runs are the control: as many strikes, drawn uniformly. It runs by the same code, so what
-the arrays find beside it can be compared. A run is new if it has an anomaly that no earlier one of the hunt had, and
-that no finding of the record explains.
+the arrays find beside it can be compared. A run is new if it has an anomaly that no earlier one of the hunt had,
+and that no finding of the record explains.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ _GAVE_UP: Final = 4
 
 @dataclass(frozen=True)
 class Arm:
-    """A workload on a topology: options of `harness run`, and the axes with what can strike there."""
+    """A workload on a topology: options of `harness run`, and the axes with what can strike there. kept: its runs can
+    share a cluster.
+    """
 
     name: str
     words: tuple[str, ...]
     axes: Axes
+    kept: bool = True
 
 
 @dataclass(frozen=True)

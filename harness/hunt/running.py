@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,11 +49,16 @@ class Runs:
             self._shared.remove()
         self._last = arm.name
         seed = str(int.from_bytes(os.urandom(3), "big"))
-        run = self._shared.run(lambda own: run_plan(plan, [*arm.words, "--seed", seed, *own], self.store))
+
+        def start(own: Sequence[str]) -> ChildRun:
+            return run_plan(plan, [*arm.words, "--seed", seed, *own], self.store)
+
+        run = self._shared.run(start) if arm.kept else start([])
         if run.stopped is not None:
             raise run.stopped
         found = outcome_of(run)
-        self._shared.after(sound=found.verdict == Verdict.VALID.value)
+        if arm.kept:
+            self._shared.after(sound=found.verdict == Verdict.VALID.value)
         return found
 
 
@@ -105,7 +110,7 @@ def keep(folder: Path, entry: Entry) -> None:
 
 
 def seeds_of(stores: Iterable[Path]) -> list[Plan]:
-    """The plans with strikes of all runs of these stores that had an anomaly. Raises PlanError if no run of them has one."""
+    """The plans with strikes of all runs of these stores that had an anomaly. Raises PlanError if no run had one."""
     found = []
     named = list(stores)
     for store in named:

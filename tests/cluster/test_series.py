@@ -93,3 +93,28 @@ def test_equal_builds_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture
     assert built == ["5.5.0 + own jars without a changed class", None]
     assert pair.new.figures is not None
     assert "acknowledged a second" in ledger.with_suffix(".html").read_text()
+
+
+@pytest.mark.nightly
+def test_a_hunt_finds_a_planted_defect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A master that does not wait for its slaves for two seconds after an election (mutant 1002); no plan names it."""
+    before = set(kept.all_kept())
+    mends = "--mend all,examples/mutants/1002-acknowledged-early-after-election.toml"
+    argv = [
+        "hunt",
+        "--hours",
+        "0.25",
+        "--first",
+        "--shrink-runs",
+        "0",
+        "--seed",
+        "7",
+        "--output",
+        str(tmp_path / "hunt"),
+    ]
+    argv += ["--store", str(tmp_path / "runs"), "--option", mends, "--option", "--workload log --topology controller"]
+    assert guarded(lambda: cli.main(argv, standalone_mode=False)) == 1
+    assert "NEW   " in capsys.readouterr().out
+    account = (tmp_path / "hunt" / "hunt.md").read_text()
+    assert "`lost`" in account
+    assert set(kept.all_kept()) == before

@@ -18,9 +18,10 @@ from harness.hunt import episodes
 from harness.hunt.account import account_lines
 from harness.hunt.array import GIVEN_UP, CoveringArray
 from harness.hunt.hunting import Arm, Entry, Hunt, Outcome, first_sights
-from harness.hunt.running import keep, read_entries, seeds_of, unexplained
+from harness.hunt.running import Runs, keep, read_entries, seeds_of, unexplained
 from harness.nemesis.events import check_trigger
 from harness.plan.plan import Plan, PlanError
+from harness.series.child import ChildRun
 from results.strikes import Strike
 from results.verdict import Anomaly, CheckResult, Judgement, Verdict
 
@@ -273,3 +274,53 @@ def test_seeds_are_the_plans_of_invalid_runs(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="no invalid run"):
         seeds_of([tmp_path])
     assert seeds_of([]) == []
+
+
+class Made:
+    """Runs that end at once, in place of those on real servers."""
+
+    new: tuple[str, ...] = ("lost",)
+    count = 0
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+
+    def __enter__(self) -> Made:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        """There is no cluster."""
+
+    def __call__(self, plan: Plan, arm: Arm) -> Outcome:
+        Made.count += 1
+        return Outcome("invalid", self.new, struck=[s.id for s in plan.strikes], folder=str(self.store))
+
+
+def test_the_first_find_ends_it_and_a_second_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same anomaly in the second call is not new, and its exit code says so."""
+    monkeypatch.setattr("harness.hunt.running.Runs", Made)
+    monkeypatch.setattr(Made, "count", 0)
+    argv = ["--hours", "1", "--first", "--shrink-runs", "0", "--option", "--workload log", "--output", str(tmp_path)]
+    done = CliRunner().invoke(command("hunt"), [*argv, "--store", str(tmp_path / "runs")])
+    assert (done.exit_code, Made.count) == (1, 1), done.output
+    assert "NEW   lost" in done.output
+    argv[1] = "0.0001"
+    again = CliRunner().invoke(command("hunt"), [*argv, "--store", str(tmp_path / "runs")])
+    assert again.exit_code == 0, again.output
+    assert Made.count > 1
+    assert "nothing new in" in again.output
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_only_arms_that_can_share_a_cluster_do(kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register servers of DLedger start again for each run: a kept cluster would refuse all runs of the arm."""
+    asked: list[list[str]] = []
+
+    def start(plan: Plan, args: list[str], store: Path) -> ChildRun:
+        asked.append(list(args))
+        return ChildRun(3, None, problem="no")
+
+    monkeypatch.setattr("harness.hunt.running.run_plan", start)
+    found = Runs(tmp_path)(Plan(), Arm("a", ("--workload", "register"), AXES, kept))
+    assert (found.verdict, found.problem) == ("", "no")
+    assert [("--keep" in args) for args in asked] == [kept]
