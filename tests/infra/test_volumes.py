@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nodes]
 
 DATA = "/var/lib/harness/data"
 OLD = f"{DATA}/broker/store/old"
+FULL = f"{DATA}/broker/store/full"
 PIDFILE = "/var/lib/harness/writer.pid"
 # Writes without end, and holds its file open, as a server does.
 _WRITER = f"exec 5>>{DATA}/file; while :; do date >&5; sleep 0.01; done"
@@ -50,7 +51,7 @@ def volumes(cluster: Cluster) -> list[Volume]:
     for node in cluster.nodes:
         found.append(Volume(node.name, cluster.host(node.name), DATA))
         if not volume.attached(found[-1]):
-            make = f"mkdir -p {DATA}/broker/store; seq 300000 >{OLD}; truncate -s 16M {OLD}"
+            make = f"mkdir -p {DATA}/broker/store; seq 300000 >{OLD}; truncate -s 16M {OLD}; fallocate -l 8M {FULL}"
             node.run(["sh", "-c", make])
         volume.attach(found[-1], 128)
     return found
@@ -90,6 +91,17 @@ def test_a_volume_holds_what_the_folder_held(cluster: Cluster, volumes: list[Vol
         node.run(["mountpoint", "-q", DATA])
     assert volume.why_not(volumes[0].host) is None
     assert not volume.attach(volumes[0], 128), "it is there already"
+
+
+def test_a_file_keeps_the_space_that_it_had(cluster: Cluster, volumes: list[Volume]) -> None:
+    """And a hole stays one. Mend 17 gives a new file all of its space. On a kept cluster the copy had none, and a full
+    disk took 19,598 acknowledged messages.
+    """
+    for node in cluster.nodes:
+        size, blocks = map(int, node.run(["stat", "-c", "%s %b", FULL]).text.split())
+        assert size == 8 << 20 <= 512 * blocks
+        size, blocks = map(int, node.run(["stat", "-c", "%s %b", OLD]).text.split())
+        assert size == 16 << 20 > 4 * 512 * blocks
 
 
 def test_a_failure_of_power_takes_what_was_not_synced(cluster: Cluster, volumes: list[Volume]) -> None:

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -178,10 +179,12 @@ def attach(volume: Volume, size_mib: int, data: str | None = None) -> Answer:
         enter(volume)
         before = f"{path}.before"
         os.makedirs(path, exist_ok=True)
-        # Servers keep large files that are mostly holes.
+        # Servers keep large files that are mostly holes, and others that got all of their space when they were made.
+        whole = with_space(path)
         run("cp", "-a", "--sparse=always", path, before)
         mount(volume, os.path.basename(device))
         run("cp", "-a", "--sparse=always", f"{before}/.", path)
+        give_space(path, whole)
         # What the servers of a kept cluster wrote long ago was on the disk, so the copy must be.
         run("sync", "--file-system", path)
         shutil.rmtree(before)
@@ -192,6 +195,27 @@ def attach(volume: Volume, size_mib: int, data: str | None = None) -> Answer:
         # From now on the device goes with its last mount (or at once, if it has none).
         run("losetup", "--detach", device)
     return {"attached": True}
+
+
+def with_space(folder: str) -> list[str]:
+    """The files that have space on the disk for every byte, relative to the folder."""
+    found = []
+    for at, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(at, name)
+            facts = os.lstat(path)
+            if stat.S_ISREG(facts.st_mode) and 0 < facts.st_size <= facts.st_blocks * 512:
+                found.append(os.path.relpath(path, folder))
+    return found
+
+
+def give_space(folder: str, names: list[str]) -> None:
+    """Gives these files the space that a copy left out where they held nothing yet: without it, a full disk would take
+    what a server writes there.
+    """
+    for name in names:
+        with open(os.path.join(folder, name), "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
 
 def run(*argv: str) -> str:
