@@ -122,7 +122,7 @@ def end(context: SparkContext) -> None:
 
     gateway = SparkContext._gateway
     wanted = _WANTED.pop("archive", None)
-    if submitted() or gateway is None or gateway.proc is None or not context.master.startswith("local"):
+    if submitted() or gateway is None or gateway.proc is None or not str(context.master).startswith("local"):
         context.stop()
         return
     if wanted is not None:

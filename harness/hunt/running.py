@@ -73,8 +73,8 @@ def outcome_of(run: ChildRun) -> Outcome:
     except ExpectedError as problem:
         return Outcome(Verdict.HARNESS_FAILURE.value, folder=folder, problem=str(problem))
     known = [finding.id for finding in judgement.known]
-    problem = judgement.reason if judgement.verdict in (Verdict.HARNESS_FAILURE, Verdict.UNKNOWN) else ""
-    return Outcome(judgement.verdict.value, unexplained(judgement), known, struck, folder, problem)
+    why = judgement.reason if judgement.verdict in (Verdict.HARNESS_FAILURE, Verdict.UNKNOWN) else ""
+    return Outcome(judgement.verdict.value, unexplained(judgement), known, struck, folder, why)
 
 
 def unexplained(judgement: Judgement) -> list[str]:
