@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -137,12 +138,14 @@ def end(context: SparkContext) -> None:
             gateway.proc.wait(_WRITES_S)
             wanted.with_suffix(f".{os.getpid()}").rename(wanted)
             for other in wanted.parent.glob(f"{_ARCHIVE}-*"):
-                if other != wanted:
+                if time.time() - other.stat().st_mtime > _UNUSED_S:
                     other.unlink()
 
 
 _ARCHIVE: Final = "spark-classes"
 _WRITES_S: Final = 30.0
+_UNUSED_S: Final = 7 * 24 * 3600
+"""An archive of another installation goes when nobody has used it for so long."""
 _WANTED: dict[str, Path] = {}
 """The archive that this process' Java writes when it ends."""
 
@@ -164,6 +167,8 @@ def _classes() -> str:
     if re.search(r"[\s\"']", str(archive)):  # Spark would divide or change it
         return ""
     if archive.exists():
+        with suppress(OSError):  # another user's
+            os.utime(archive)
         return f" -Xlog:disable -XX:SharedArchiveFile={archive}"
     _WANTED["archive"] = archive
     return f" -Xlog:disable -XX:ArchiveClassesAtExit={archive.with_suffix(f'.{os.getpid()}')}"

@@ -93,7 +93,7 @@ def _waits(strike: Strike, when: str, before: int) -> Strike:
     within = WITHIN_S.get(event, 12.0)
     if event in ("injected", "healed"):
         event = f"{event}:{before} "
-    return replace(strike, at_s=None, after=event, delay_s=seconds(delay, "delay"), within_s=within)
+    return replace(strike, at_s=None, after=event, delay_s=seconds(delay, "the wait"), within_s=within)
 
 
 def uniform(axes: Axes, rng: Random) -> Plan:

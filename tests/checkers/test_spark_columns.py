@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -173,7 +174,9 @@ def test_the_classes_of_spark_are_written_once_and_then_used(tmp_path: Path, mon
     assert Path(written).parent == tmp_path / "cache"
     archive = session._WANTED["archive"]
     archive.write_bytes(b"classes")
+    os.utime(archive, (0, 0))
     assert session._classes() == f" -Xlog:disable -XX:SharedArchiveFile={archive}"
+    assert archive.stat().st_mtime > 0, "it is in use, so it stays"
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "a folder"))
     assert session._classes() == ""
     (tmp_path / "file").touch()
