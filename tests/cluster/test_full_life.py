@@ -20,19 +20,19 @@ pytestmark = pytest.mark.cluster
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 STRIKES = [
-    ("docker_run", "partition-halves"),
-    ("docker_run", "hammer-time"),
-    ("local_run", "kill-random-processes"),
-    ("local_run", "crash-random-nodes"),
-    ("local_run", "bridge"),
-    ("planted_run", "partition-random-node"),
-    ("planted_run", "partition-majorities-ring"),
+    pytest.param("docker_run", "partition-halves"),
+    pytest.param("docker_run", "hammer-time"),
+    pytest.param("local_run", "kill-random-processes", marks=pytest.mark.nightly),
+    pytest.param("local_run", "crash-random-nodes", marks=pytest.mark.nightly),
+    pytest.param("local_run", "bridge", marks=pytest.mark.nightly),
+    pytest.param("planted_run", "partition-random-node"),
+    pytest.param("planted_run", "partition-majorities-ring"),
 ]
 EVIDENCE = {"hammer-time": "is stopped", "kill-random-processes": "is gone", "crash-random-nodes": "is gone"}
 """The words of the probe's evidence; partitions count dropped packets."""
 
 
-@pytest.fixture(params=["docker_run", "local_run"])
+@pytest.fixture(params=["docker_run", pytest.param("local_run", marks=pytest.mark.nightly)])
 def lived(request: pytest.FixtureRequest) -> Run:
     ended: Run = request.getfixturevalue(request.param)
     return ended
@@ -51,6 +51,7 @@ def test_the_sealed_history_is_the_journal(docker_run: Run) -> None:
     assert read_sealed(docker_run.dir.history) == read_journal(docker_run.dir.journal)[0]
 
 
+@pytest.mark.nightly
 def test_the_journal_goes_when_the_history_is_sealed(local_run: Run) -> None:
     assert not local_run.dir.journal.exists()
     assert "journal.jsonl" not in local_run.verdict["evidence"]
@@ -138,7 +139,7 @@ def test_every_fault_strikes_and_is_seen(fixture: str, fault: str, request: pyte
     assert all(ended[op.value["id"]].error is None for op in injected)
 
 
-@pytest.mark.parametrize(("fixture", "fault"), [strike for strike in STRIKES if strike[1] in EVIDENCE])
+@pytest.mark.parametrize(("fixture", "fault"), [strike for strike in STRIKES if set(EVIDENCE) & {*strike.values}])
 def test_a_server_that_is_down_answers_nobody(fixture: str, fault: str, request: pytest.FixtureRequest) -> None:
     """The same from another side: the nodes' answers to the observer while the strike was in force."""
     struck: Run = request.getfixturevalue(fixture)

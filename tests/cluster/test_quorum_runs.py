@@ -18,6 +18,7 @@ OURS = {"aborted-read", "never-sent", "malformed-history", "unhealed-fault"}
 """See `test_rocketmq_runs`."""
 
 
+@pytest.mark.nightly
 def test_replicas_are_looked_at_while_one_is_stopped(tmp_path: Path) -> None:
     shape = ("--workload", "quorum-ack", "--nodes", "3", "--version", "5.4.0")
     stop = ("--nemesis", "hammer-time", "--target", "n3", "--interval", "20s", "--duration", "7s")
