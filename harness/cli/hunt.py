@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,7 +110,7 @@ def hunt(
     seeds = seeds_of(seed_stores)
     before = read_entries(output)
     earlier = len(before)
-    state = Hunt(arms, seed if seed is not None else _seed_of(before), seeds, control, before)
+    state = Hunt(arms, int.from_bytes(os.urandom(3), "big") if seed is None else seed, seeds, control, before)
     for arm in arms:
         array = state.pairs[arm.name]
         faults = len({*arm.axes["first"], *arm.axes["second"]} - {"none"})
@@ -143,9 +144,8 @@ def hunt(
                     f"{account.ended}): `{place}`."
                 )
     finally:
-        write_text(
-            output / "hunt.md", "".join(f"{line}\n" for line in account_lines(state, left_out, shrunk)), "the account"
-        )
+        text = "".join(f"{line}\n" for line in account_lines(state, left_out, shrunk))
+        write_text(output / "hunt.md", text, "the account")
     new = [name for entry in first_sights(state.entries[earlier:]) for name in entry.first]
     terminal.say(f"account   {output / 'hunt.md'}")
     terminal.say(f"NEW   {', '.join(new)}" if new else f"nothing new in {many(len(state.entries) - earlier, 'run')}")
@@ -163,14 +163,8 @@ def _line(entry: Entry) -> str:
     return f"{head}  {entry.arm}{news}{known}  {where}".rstrip()
 
 
-def _seed_of(before: Sequence[Entry]) -> int:
-    import os
-
-    return len(before) + int.from_bytes(os.urandom(3), "big")
-
-
 def _arms(suite: Path | None, extra: Sequence[str], released: bool) -> tuple[list[Arm], dict[str, list[str]]]:
-    """The arms, and for each the faults that it cannot have, with the reasons. Raises PlanError if none is left."""
+    """The arms, and for each the faults that it cannot have, with the reasons. Raises PlanError without any fault."""
     from dataclasses import replace
 
     from harness.cli.run import check_words, require_free
@@ -189,9 +183,14 @@ def _arms(suite: Path | None, extra: Sequence[str], released: bool) -> tuple[lis
     if suite is not None and named & {*_OF_AN_ARM}:
         raise PlanError("--suite names the arms, and so does an --option with a workload or a topology; leave one out")
     if named & {*_OF_AN_ARM}:
-        given = {word: extra[i + 1] for i, word in enumerate(extra[:-1]) if word in _OF_AN_ARM}
+        parted = (word.partition("=") for word in extra)
+        given = {
+            flag: value if equals else after
+            for (flag, equals, value), after in zip(parted, [*extra[1:], ""], strict=True)
+            if flag in _OF_AN_ARM
+        }
         workload = given.get("--workload", default_workload())
-        cells = [(", ".join(given.values()) or " ".join(extra), workload, list(extra))]
+        cells = [(", ".join(given.values()), workload, list(extra))]
     else:
         matrix = read_matrix(suite or shipped(SUITE))
         bare = [replace(cell, nemesis="", plan="") for cell in matrix.cells]
@@ -214,6 +213,10 @@ def _arms(suite: Path | None, extra: Sequence[str], released: bool) -> tuple[lis
                 may.append(fault)
             except (OptionError, SettingsError, click.UsageError) as problem:
                 left_out.setdefault(name, []).append(str(problem))
+        if not may:
+            continue
         kept = registry.find(registry.WORKLOADS, workload).cls.reusable
         arms.append(Arm(name, tuple(whole), possible(axes, may), kept))
+    if not arms:
+        raise PlanError(f"no fault of the hunt is possible here: {next(iter(left_out.values()))[0]}")
     return arms, left_out

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.hunt.array import GIVEN_UP
 from harness.hunt.hunting import Entry, Hunt, first_sights
 from harness.hunt.running import commands
 from harness.plan.plan import Plan, PlanError
@@ -36,10 +37,8 @@ def account_lines(hunt: Hunt, left_out: Mapping[str, Sequence[str]], shrunk: Map
     for mode in MODES:
         mine = [entry for entry in entries if entry.mode == mode]
         showed = [entry for entry in mine if entry.outcome.new]
-        first = (
-            f"{sum(e.seconds for e in mine[: mine.index(showed[0]) + 1]) / 60:.0f} min of its own" if showed else "-"
-        )
-        yield f"| {mode} | {len(mine)} | {sum(e.seconds for e in mine) / 3600:.2f} | {len(showed)} | {first} |"
+        first = f"{_minutes(mine[: mine.index(showed[0]) + 1])} of its own" if showed else "-"
+        yield f"| {mode} | {len(mine)} | {_minutes(mine)} | {len(showed)} | {first} |"
     yield ""
     yield "## By arm"
     yield ""
@@ -75,9 +74,8 @@ def _sight(entry: Entry, showing: Sequence[Entry], shrunk: Mapping[str, str]) ->
         yield "The strikes of the run:"
         yield ""
         for strike in plan.strikes:
-            when = f"at {strike.at_s or 0:.1f} s" + (
-                f", {strike.delay_s:g} s after {strike.after}" if strike.after else ""
-            )
+            event = f", {strike.delay_s:g} s after {strike.after}" if strike.after else ""
+            when = f"at {strike.at_s or 0:.1f} s{event}"
             yield f"* `{strike.fault}` at `{strike.target or 'its default'}`, {when}, for {strike.for_s:g} s"
     except (HistoryError, PlanError) as problem:
         yield f"* {problem}"
@@ -101,11 +99,9 @@ def _never(hunt: Hunt, left_out: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for arm in hunt.arms:
         for reason in left_out.get(arm.name, ()):
             yield f"* {arm.name}: {reason}"
-        gaps = sorted(
-            " + ".join(f"{axis} = {value}" for axis, value in sorted(pair)) for pair in hunt.pairs[arm.name].gaps
-        )
+        found = hunt.pairs[arm.name].gaps
+        gaps = sorted(" + ".join(f"{axis} = {value}" for axis, value in sorted(pair)) for pair in found)
         if gaps:
-            yield f"* {arm.name}: did not come about in three tries: {'; '.join(gaps[:20])}" + (
-                f"; and {len(gaps) - 20} more" if len(gaps) > 20 else ""
-            )
+            more = f"; and {len(gaps) - _GAPS} more" if len(gaps) > _GAPS else ""
+            yield f"* {arm.name}: did not come about in {GIVEN_UP} tries: {'; '.join(gaps[:_GAPS])}{more}"
     yield "* Pairs that are still open: see the table; a longer hunt with the same `--output` goes on with them."

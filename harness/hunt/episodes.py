@@ -35,11 +35,8 @@ _EVENT_S: Final = 4.0
 
 def read_axes() -> dict[str, dict[str, float]]:
     """The axes, with all faults."""
-    return {axis: {str(value): float(weight) for value, weight in values.items()} for axis, values in _data().items()}
-
-
-def _data() -> Mapping[str, Mapping[str, float]]:
-    return read_toml(DATA)
+    found: Mapping[str, Mapping[str, float]] = read_toml(DATA)
+    return {axis: dict(values) for axis, values in found.items()}
 
 
 def possible(axes: Axes, may: Collection[str]) -> dict[str, dict[str, float]]:
@@ -100,12 +97,11 @@ def uniform(axes: Axes, rng: Random) -> Plan:
     """The control: as many strikes as some episodes have, drawn uniformly, at times drawn uniformly."""
     faults = sorted({fault for axis in ("first", "second") for fault in axes[axis]} - {NONE})
     lengths = sorted({length for axis in ("first_for", "second_for") for length in axes[axis]})
-    limit = LOAD_S
-    times = sorted(round(rng.uniform(LEAD_S, limit - TAIL_S - 2), 1) for _ in range(rng.randint(3, 5)))
+    times = sorted(round(rng.uniform(LEAD_S, LOAD_S - TAIL_S - 2), 1) for _ in range(rng.randint(3, 5)))
     strikes = [
         replace(_strike(number, rng.choice(faults), rng.choice(lengths)), at_s=at) for number, at in enumerate(times, 1)
     ]
-    return Plan(nemeses=(), strikes=tuple(strikes), time_limit_s=limit)
+    return Plan(nemeses=(), strikes=tuple(strikes), time_limit_s=LOAD_S)
 
 
 def mutated(plans: Sequence[Plan], axes: Axes, rng: Random) -> Plan:

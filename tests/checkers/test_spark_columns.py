@@ -167,7 +167,6 @@ def later(op: Op) -> Op:
 
 def test_the_classes_of_spark_are_written_once_and_then_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next session starts in half of the time; a machine without a cache folder starts as ever."""
-    pytest.importorskip("pyspark")
     monkeypatch.setattr(session, "_WANTED", {})
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     written = session._classes().partition("-XX:ArchiveClassesAtExit=")[2]
