@@ -49,7 +49,8 @@ class DiskTrouble(Injection):
             more = ["unsynced-lost"]
         elif self.end == "kill":
             more = ["down"]  # at the end: without it, their end would be a finding
-        return [Effect(kind, self.node) for kind in (self.fault.impairs, *more)]
+        first = Effect(self.fault.impairs, self.node, halted=self.fault.halts)
+        return [first, *(Effect(kind, self.node) for kind in more)]
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         """Takes the disk's lease first, so that it ends first: then the node's lease starts killed servers."""
@@ -94,6 +95,8 @@ class DiskFault(VolumeFault):
     impairs: ClassVar[EffectKind] = "slow"
     dead: ClassVar[bool] = False
     """True if data that the servers write meanwhile is gone afterwards."""
+    halts: ClassVar[bool] = False
+    """True if no write ends before the strike does."""
     default_target: ClassVar[str] = "leader"
 
     @property
@@ -149,6 +152,7 @@ class DiskStall(DiskFault):
     inject: ClassVar[str] = "freeze"
     undo: ClassVar[str] = "thaw"
     writes: ClassVar[Sequence[str]] = ("frozen",)
+    halts: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

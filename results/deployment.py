@@ -50,6 +50,7 @@ class Traits:
     offsets_copied_s  the longest time until slaves have the committed offsets of their master; None: slaves copy no
                       offsets.
     in_sync           a server reports the replicas in sync (`Observation.extra["in_sync"]`).
+    elects_in_sync    only a replica that is in sync by these reports may become master.
     raft_log          the message log is a Raft log: it acknowledges, and refuses, by other rules than a copied one.
     stands_in         while a broker group has no master, another server does the brokers' own work for its messages: a
                       new master, or RIP-32's acting master.
@@ -64,6 +65,7 @@ class Traits:
 
     offsets_copied_s: float | None = None
     in_sync: bool = False
+    elects_in_sync: bool = False
     raft_log: bool = False
     stands_in: bool = True
     acting_master: bool = False

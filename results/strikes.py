@@ -39,6 +39,7 @@ class Effect:
 
     servers  kinds of servers; empty: all of the node.
     quota    it limits their processor time: they wait for a processor although the machine has one.
+    halted   with `slow`: they get no further than their next write, until the heal.
     """
 
     kind: EffectKind
@@ -46,6 +47,7 @@ class Effect:
     servers: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     quota: bool = False
+    halted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The effect in the form of the journal."""
@@ -56,6 +58,8 @@ class Effect:
             found["peers"] = list(self.peers)
         if self.quota:
             found["quota"] = True
+        if self.halted:
+            found["halted"] = True
         return found
 
     @staticmethod
@@ -67,6 +71,7 @@ class Effect:
             tuple(reported.get("servers", ())),
             tuple(reported.get("peers", ())),
             bool(reported.get("quota", False)),
+            bool(reported.get("halted", False)),
         )
 
 

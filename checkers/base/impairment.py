@@ -68,6 +68,18 @@ def hears(node: str, other: str, active: Iterable[FaultInterval]) -> bool:
     return not down & {node, other} and other not in deaf[node]
 
 
+def is_away(node: str, kind: str, nodes: Sequence[str], active: Iterable[FaultInterval]) -> bool:
+    """True if the faults keep a node's server of a kind from serving: it is down or halted, or the node does not hear a
+    majority of the nodes (itself included).
+    """
+    active = list(active)
+    halted = any(
+        e.halted and e.node == node and (not e.servers or kind in e.servers) for one in active for e in one.effects
+    )
+    deaf = _hearing(nodes, active)[1].get(node, set())
+    return halted or node in _down(kind, active) or len(deaf) * 2 >= len(nodes)
+
+
 def certain_times(history: History, faults: Iterable[FaultInterval]) -> list[tuple[int, int, FaultInterval]]:
     """(from, to, fault): the time of its certain effect, from the end of its injection to the start of its heal."""
     done: dict[int, int] = {}

@@ -5,19 +5,21 @@ The check covers the time before the restart for the final reads. Within the lim
 fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
 connected. A server that ended after a fault had damaged its files is not up. If a fault leaves such a majority and
 lasts longer than the limit, the group must serve during the fault. A group that serves again only when its frozen
-leader continues has not failed over. Time in which no client sends a request is not counted.
+leader continues has not failed over. Time in which no client sends a request is not counted, nor is time in which no
+replica in sync could serve (`checkers.run.electable`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checkers.base.evidence import nodes_at
 from checkers.base.impairment import ended_by_damage, majority_connected, sides
 from checkers.base.legality import conclude, summary_of
+from checkers.run.electable import Electable
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
 from results.op import INVOKE, Op
@@ -41,7 +43,8 @@ class _Outage:
 @dataclass(frozen=True, slots=True)
 class _Course:
     """The basis for judging a run's silences: faults, moments at which faults or requests begin or end, invocations of
-    clients, the times in which clients send requests (`_asking`), ends of heals and their beginnings (ns).
+    clients, the times in which clients send requests (`_asking`), ends of heals and their beginnings (ns). electable:
+    whether the replicas in sync could serve; None: that is not asked.
     """
 
     fault_intervals: Sequence[FaultInterval]
@@ -50,6 +53,7 @@ class _Course:
     asking: Sequence[tuple[int, int]]
     heals: Sequence[int]
     healing: Sequence[int]
+    electable: Electable | None = None
 
 
 class Availability:
@@ -91,9 +95,11 @@ class Availability:
         ended = ended_by_damage(run.history, found, self.quorums)
         asking = _asking(ops, end, self.limit // 3)
         edges = {t for s in (*found, *ended) for t in (s.start_ns, s.end_ns) if t is not None}
-        moments = sorted(edges | {t for pair in asking for t in pair})
-        course = _Course([*found, *ended], moments, tries, asking, heals, healing)
+        electable = Electable(run, self.nodes, self.limit)
+        moments = sorted(edges | {t for pair in asking for t in pair} | set(electable.changes))
+        course = _Course([*found, *ended], moments, tries, asking, heals, healing, electable)
         outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
+        anyway = [o for a, b in gaps for o in self._outages(replace(course, electable=None), a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
         longest = max((b - a for a, b in gaps), default=0) / SECOND
         stats = {
@@ -119,10 +125,10 @@ class Availability:
         )
         long = [(a, b) for a, b in gaps if b - a >= self.limit]
         owed = max((right - left for a, b in long for _, left, right in self._owed(course, a, b)), default=0) / SECOND
-        excuses: list[Excuse] = []
-        if long and not anomalies and unknown is None:
+        excuses = _none_in_sync(anyway, outages, self.limit)
+        if long and not anomalies and not excuses and unknown is None:
             why = "faults, or pauses of the clients, began again before the limit was over"
-            excuses = [Excuse("silence-under-faults", len(long), why, self.limit / SECOND, owed)]
+            excuses.append(Excuse("silence-under-faults", len(long), why, self.limit / SECOND, owed))
             reason = f" (service was owed for at most {owed:.1f} s of it without a break: {why}){reason}"
         reason = f"longest silence {longest:.1f} s{reason}"
         invalid = summary_of(anomalies[-1:])
@@ -155,6 +161,8 @@ class Availability:
             active = [s for s in found if s.start_ns <= left and (s.end_ns is None or s.end_ns > left)]
             asked = any(begin <= left < until for begin, until in course.asking)
             if not asked or not majority_connected(self.nodes, active, self.quorums):
+                continue
+            if course.electable is not None and course.electable.nobody(left, right, found):
                 continue
             if stretches and stretches[-1][1] == left:
                 stretches[-1] = (stretches[-1][0], right)
@@ -244,6 +252,16 @@ class Availability:
                 since = seen.time
             leads[seen.node] = seen.role == "leader"
         return alone + (0 if any(leads.values()) else outage.end - since)
+
+
+def _none_in_sync(anyway: Sequence[_Outage], outages: Sequence[_Outage], limit: int) -> list[Excuse]:
+    """The excuse for the outages among `anyway` that do not overlap one that counts."""
+    excused = [o for o in anyway if not any(o.start < one.end and one.start < o.end for one in outages)]
+    if not excused:
+        return []
+    longest = max(o.end - o.start for o in excused) / SECOND
+    why = f"every replica in sync was down, cut off or halted, for at most {longest:.1f} s, and only these may lead"
+    return [Excuse("none-in-sync", len(excused), why, limit / SECOND)]
 
 
 def _before_restart(run: RunRecord) -> list[Op]:

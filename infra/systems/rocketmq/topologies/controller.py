@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 from infra.machines.api import InfraError, Node, SettingsError
@@ -182,6 +182,14 @@ class ControllerTopology(RocketmqTopology):
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])
 
+    def _facts(self) -> Traits:
+        return replace(super()._facts(), elects_in_sync=not self._elects_any())
+
+    def _elects_any(self) -> bool:
+        """True if the controllers may elect a replica that is not in sync."""
+        place = NodeRoles((BROKER, CONTROLLER), "a")
+        return self.configured(CONTROLLER, place).get("enableElectUncleanMaster") == "true"
+
     def permits(self) -> Permissions:
         """The anomalies that the settings permit, whatever the profile's name."""
         place = NodeRoles((BROKER, CONTROLLER), "a")
@@ -192,7 +200,7 @@ class ControllerTopology(RocketmqTopology):
                 f"controllerHeartBeatTimeoutMills={limit_ms}: a broker without a master sends heartbeats only when it "
                 "asks for an election, every 5 s; before that the controllers have given it up, and elect nobody"
             )
-        if self.configured(CONTROLLER, place).get("enableElectUncleanMaster") == "true":
+        if self._elects_any():
             return locks | dict.fromkeys(
                 _GONE, "enableElectUncleanMaster=true: a replica that lacks messages may become master"
             )
