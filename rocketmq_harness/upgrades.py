@@ -9,6 +9,7 @@ Only runs with a `rolling-upgrade` count; of several runs of one pair and topolo
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,22 +20,27 @@ from harness.check.judging import judge_stored
 from harness.findings.known import explain
 from harness.findings.pages import write_table
 from results.errors import ExpectedError
+from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.store import RunDir, Store
 from rocketmq_harness.certify.sheet import Run, judged_run
 
 FAULT: Final = "rolling-upgrade"
+_TURNS: Final = re.compile(r"\d+ of \d+(?= restarted)")
 PAGE: Final = "upgrades.md"
 
 
 @dataclass(frozen=True)
 class Upgrade:
-    """One run. way: the versions in their order, the first one being that of the start."""
+    """One run. way: the versions in their order, the first one being that of the start. turns: the restarts (`18 of 18`),
+    or "".
+    """
 
     topology: str
     way: Sequence[str]
     verdict: str
     run: Run
+    turns: str = ""
 
 
 def upgrades(stores: Iterable[Path]) -> Iterator[Upgrade]:
@@ -52,7 +58,8 @@ def upgrades(stores: Iterable[Path]) -> Iterator[Upgrade]:
                 continue
             judgement = explain(record, judgement)
             found = judged_run(summary.path, record, judgement)
-            yield Upgrade(record.deployment.topology, _way(record), judgement.verdict.value, found)
+            verdict = judgement.verdict.value
+            yield Upgrade(record.deployment.topology, _way(record), verdict, found, _turns(record))
 
 
 def _way(record: RunRecord) -> Sequence[str]:
@@ -63,19 +70,27 @@ def _way(record: RunRecord) -> Sequence[str]:
     return [str(plan.get("server", {}).get("version", "")), *map(str, to)]
 
 
+def _turns(record: RunRecord) -> str:
+    """The restarts of the upgrade, by its heal: `18 of 18`."""
+    for fault in fault_intervals(record.history):
+        for evidence in fault.after_heal.values() if fault.fault == FAULT else ():
+            if told := _TURNS.match(evidence):
+                return told[0]
+    return ""
+
+
 def table(found: Iterable[Upgrade]) -> list[str]:
     """Lines of Markdown, by topology and versions."""
-    lines = ["| topology | versions | verdict | lost of acknowledged | longest silence | known findings | new |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    heads = "topology", "versions", "restarts", "verdict", "lost of acknowledged", "longest silence", "known", "new"
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for one in sorted(found, key=lambda one: (one.topology, _numbers(one.way), one.run.folder)):
         run = one.run
         silence = "-" if run.silence_s is None else f"{run.silence_s:.1f} s"
         lost = f"{run.lost:,} of {run.acknowledged:,}" if not run.why else run.why
         known = ", ".join(map(str, run.known)) or "-"
         new = ", ".join(run.new) or "-"
-        lines.append(
-            f"| {one.topology} | {' -> '.join(one.way)} | {one.verdict} | {lost} | {silence} | {known} | {new} |"
-        )
+        cells = [one.topology, " -> ".join(one.way), one.turns or "-", one.verdict, lost, silence, known, new]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 

@@ -268,7 +268,9 @@ class RocketmqTopology(ABC):
         logback = (artifacts.FOLDER / "logback.xml").read_bytes()
 
         def furnish(node: Node) -> None:
-            node.run(["mkdir", "-p", DATA, LOG, TMP, *(f"{DATA}/{kind}" for kind in self._kinds_at(node))])
+            homes = [f"{DATA}/{kind}" for kind in self._kinds_at(node)]
+            # The proxy of 5.1.1 writes a file into `conf`, and ends if that folder does not exist.
+            node.run(["mkdir", "-p", DATA, LOG, TMP, *homes, f"{DATA}/{PROXY}/conf"])
             node.write(_LOGBACK, logback)
             self.readdress(node)
 
