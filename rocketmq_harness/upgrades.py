@@ -32,9 +32,7 @@ PAGE: Final = "upgrades.md"
 
 @dataclass(frozen=True)
 class Upgrade:
-    """One run. way: the versions in their order, the first one being that of the start. turns: the restarts (`18 of 18`),
-    or "".
-    """
+    """One run. way: the versions in their order, from that of the start. turns: the restarts (`18 of 18`), or ""."""
 
     topology: str
     way: Sequence[str]
