@@ -34,7 +34,7 @@ from harness.run.parts import Parts, Prepared, Run, Say
 from harness.run.phases import usual_phases
 from harness.run.servers import READY_TIMEOUT_S, collect, stop_all
 from harness.run.session import Session
-from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
+from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError, Share
 from infra.machines.cpu_share import Priority
 from infra.machines.pressure import start_probes
 from infra.options import NoOptions, NotAvailable
@@ -172,6 +172,8 @@ def _cluster(prepared: Prepared, folder: RunDir, say: Say) -> Iterator[_Held]:
                 f"the kept cluster {spec.run_id} has {len(held.cluster.clients)} nodes for clients, and workload "
                 f"{plan.workload!r} needs {spec.clients}: use one that such a run has kept"
             )
+        if prepared.reuse:
+            _insist_on(shares, held.cluster)
         yield held
     finally:
         # A second Ctrl-C must not leave half a cluster behind.
@@ -181,6 +183,21 @@ def _cluster(prepared: Prepared, folder: RunDir, say: Say) -> Iterator[_Held]:
                 say(reusing.describe(held.cluster.run_id))
             else:
                 _tear_down(held.cluster, held.outcome)
+
+
+def _insist_on(shares: Sequence[Share], cluster: Cluster) -> None:
+    """Raises InfraError if a kept cluster lacks programs of the plan, such as the version that an upgrade installs.
+
+    Nodes get their programs when they are made.
+    """
+    paths = [share.path for share in shares]
+    script = 'for path; do [ -e "$path" ] || echo "$path"; done'
+    absent = cluster.nodes[0].run(["sh", "-c", script, "absent", *paths]).text.split()
+    if absent:
+        raise InfraError(
+            f"the nodes of the kept cluster {cluster.run_id} have no {', '.join(absent)}: they were made for a plan "
+            "with other versions or programs; leave --reuse out"
+        )
 
 
 def _tear_down(cluster: Cluster, outcome: Outcome | None) -> None:
