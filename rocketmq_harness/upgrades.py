@@ -4,11 +4,13 @@
     python -m rocketmq_harness.upgrades results/nightly            # prints the table
     python -m rocketmq_harness.upgrades results/nightly docs       # writes it into docs/upgrades.md
 
+The second form also writes the counts for the tables of `docs/operators.md`. Several stores: `results/a:results/b`.
 Only runs with a `rolling-upgrade` count; of several runs of one pair and topology, each has a line of its own.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,13 +21,21 @@ from typing import Any, Final
 from harness.check.judging import judge_stored
 from harness.findings.known import explain
 from harness.findings.pages import write_table
+from harness.findings.promises import FOLDER
+from results.durable import write_text
 from results.errors import ExpectedError
 from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.store import RunDir, Store
 from rocketmq_harness.certify.sheet import Run, judged_run
+from rocketmq_harness.certify.suite import promises
 
 FAULT: Final = "rolling-upgrade"
+_COUNTS: Final = FOLDER / "upgrades.json"
+_COUNTED: Final = ("kept", "true", "copies")
+"""Promises of a certification that an upgrade can break. (What it owes is never due while it goes on.)"""
+_SERVED_S: Final = 30.0
+_SERVED: Final = "silence of at most 30 s"
 _TURNS: Final = re.compile(r"\d+ of \d+(?= restarted)")
 PAGE: Final = "upgrades.md"
 
@@ -92,15 +102,36 @@ def table(found: Iterable[Upgrade]) -> list[str]:
     return lines
 
 
+def counts(found: Iterable[Upgrade]) -> dict[str, dict[str, dict[str, int]]]:
+    """Promise -> versions, topology and fault -> `held` and `runs`, as `rocketmq_harness.advice.measured` reads them. A
+    run counts for each of its versions.
+    """
+    tallies: dict[str, dict[str, dict[str, int]]] = {}
+    for one in found:
+        if one.run.why:
+            continue
+        held = {promise.name: promise.name not in one.run.broken for promise in promises() if promise.name in _COUNTED}
+        held[_SERVED] = one.run.silence_s is not None and one.run.silence_s <= _SERVED_S
+        for promise, good in held.items():
+            for version in dict.fromkeys(one.way):
+                kind = f"{version} {one.topology} {FAULT}"
+                tally = tallies.setdefault(promise, {}).setdefault(kind, {"held": 0, "runs": 0})
+                tally["runs"] += 1
+                tally["held"] += good
+    return tallies
+
+
 def _numbers(way: Sequence[str]) -> list[list[int]]:
     return [[int(part) for part in version.split(".") if part.isdecimal()] for version in way]
 
 
 def main(argv: Sequence[str]) -> None:
     """Prints the table, or writes it into the page of a folder."""
-    store, *docs = map(Path, argv)
-    lines = table(upgrades([store]))
-    write_table(lines, docs[0] / PAGE if docs else None)
+    stores, *docs = argv
+    found = list(upgrades(map(Path, stores.split(":"))))
+    write_table(table(found), Path(docs[0]) / PAGE if docs else None)
+    if docs:
+        write_text(_COUNTS, json.dumps({"tallies": counts(found)}, indent=1, sort_keys=True) + "\n", "the counts")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from functools import cache
 from typing import Any
 
 from harness.findings.record import Finding, read_findings
+from harness.parts import registry
+from harness.plan.plan import Plan
+from infra.options import OptionError
 from infra.systems.mends.catalog import mend_of
 from results.record import RunRecord
 from results.verdict import Anomaly, Judgement, KnownFinding
@@ -46,14 +49,27 @@ def _applying(record: RunRecord, findings: Sequence[Finding]) -> list[Finding]:
     server: Mapping[str, Any] = record.plan.get("server", {})
     topology = str(server.get("topology") or record.deployment.topology)
     mended = {str(word) for word in server.get("mends", [])}
+    versions = _versions(record)
     changed = set(str(record.environment.get("changed_classes", "")).split())
     return [
         finding
         for finding in findings
         if finding.signature is not None
         and not _mended(finding, mended)
-        and finding.applies(record.version, topology, changed)
+        and finding.applies(versions, topology, changed)
     ]
+
+
+def _versions(record: RunRecord) -> str:
+    """The versions of the servers, and those that faults of the plan installed on them (`5.1.0+5.2.0`)."""
+    found = set(record.version.split("+"))
+    try:
+        planned = Plan.from_dict(record.plan, "the plan").planned if record.plan else ()
+        for one in planned:
+            found.update(registry.fault(one.fault, one.options).versions())
+    except OptionError:
+        return record.version  # a plan of another version of the harness, or with a plug-in that is not installed
+    return "+".join(sorted(found))
 
 
 def _mended(finding: Finding, mends: set[str]) -> bool:

@@ -59,6 +59,22 @@ def ids(judgement: Judgement) -> tuple[list[int], list[str]]:
     return [found.id for found in judgement.known], list(judgement.new or ())
 
 
+@pytest.mark.parametrize(
+    ("plan", "found"),
+    [
+        ({}, []),
+        ({"nemesis": [{"fault": "rolling-upgrade", "to": ["5.2.0", "5.5.0"], "every": "9s", "for": "5s"}]}, [1]),
+        ({"nemesis": [{"fault": "rolling-restart", "every": "9s", "for": "5s"}]}, []),
+        ({"nemesis": [{"fault": "of-somebody-else", "every": "9s", "for": "5s"}]}, []),
+    ],
+)
+def test_a_version_that_an_upgrade_installs_counts(plan: Mapping[str, Any], found: list[int]) -> None:
+    """The defects of a newer version showed during an upgrade to it, and each was called new."""
+    lost = Anomaly("lost", "one message")
+    judgement = explained([finding(1, "lost", version="5.2.0")], lost, plan={"workload": "log", **plan} if plan else {})
+    assert ids(judgement)[0] == found
+
+
 # What a finding explains.
 
 

@@ -13,7 +13,7 @@ from results.history import History
 from results.op import NEMESIS, Op
 from results.record import RunRecord
 from rocketmq_harness.certify.sheet import Run
-from rocketmq_harness.upgrades import PAGE, Upgrade, _turns, _way, table
+from rocketmq_harness.upgrades import PAGE, Upgrade, _turns, _way, counts, table
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGIES = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
@@ -63,3 +63,16 @@ def test_the_table_has_a_row_for_each_run_in_the_order_of_versions() -> None:
     ]
     page = (ROOT / "docs" / PAGE).read_text()
     assert "5.10.0 -> 5.11.0" in replaced(page, "\n".join(lines))
+
+
+def test_a_run_counts_for_each_of_its_versions() -> None:
+    """A run that decided nothing counts for none."""
+    way = ["5.1.0", "5.2.0", "5.1.0"]
+    good, silent = Run("a", silence_s=4.2), Run("b", silence_s=30.5, broken={"kept": {"lost": 3}})
+    found = counts([Upgrade("controller", way, "x", run) for run in (good, silent, Run("c", why="tried too little"))])
+    assert set(found) == {"kept", "true", "copies", "silence of at most 30 s"}
+    for version in ("5.1.0", "5.2.0"):
+        kind = f"{version} controller rolling-upgrade"
+        assert found["kept"][kind] == {"held": 1, "runs": 2}
+        assert found["true"][kind] == {"held": 2, "runs": 2}
+        assert found["silence of at most 30 s"][kind] == {"held": 1, "runs": 2}
