@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upgrades and the way back: a table of what was lost and for how long nobody was served, made from stored runs.
 
-    python -m rocketmq_harness.upgrades results/nightly            # prints the table
-    python -m rocketmq_harness.upgrades results/nightly docs       # writes it into docs/upgrades.md
+    python -m rocketmq_harness.upgrades results/nightly            # prints the table of these runs
+    python -m rocketmq_harness.upgrades --add results/nightly      # adds them to the record
 
-The second form also writes the counts for the tables of `docs/operators.md`. Several stores: `results/a:results/b`.
-Only runs with a `rolling-upgrade` count; of several runs of one pair and topology, each has a line of its own.
+The record is `upgrades.json` beside the promises, with the runs and the counts for the tables of `docs/operators.md`;
+`--add` also writes the table of all its runs into `docs/upgrades.md`. Only runs with a `rolling-upgrade` count; of
+several runs of one pair and topology, each has a line of its own. A run that is added again is replaced.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from harness.check.judging import judge_stored
 from harness.findings.known import explain
 from harness.findings.pages import write_table
-from harness.findings.promises import FOLDER
+from harness.findings.promises import DOCS, FOLDER
 from results.durable import write_text
 from results.errors import ExpectedError
 from results.fault_intervals import fault_intervals
+from results.reading import read_json
 from results.record import RunRecord
 from results.store import RunDir, Store
 from rocketmq_harness.certify.sheet import Run, judged_run
 from rocketmq_harness.certify.suite import promises
 
 FAULT: Final = "rolling-upgrade"
-_COUNTS: Final = FOLDER / "upgrades.json"
+RECORD: Final = FOLDER / "upgrades.json"
 _COUNTED: Final = ("kept", "true", "copies")
 """Promises of a certification that an upgrade can break. (What it owes is never due while it goes on.)"""
 _SERVED_S: Final = 30.0
@@ -42,8 +44,13 @@ PAGE: Final = "upgrades.md"
 
 @dataclass(frozen=True)
 class Upgrade:
-    """One run. way: the versions in their order, from that of the start. turns: the restarts (`18 of 18`), or ""."""
+    """One run.
 
+    began  the time of its start. way: the versions in their order, from that of the start. turns: the restarts (`18 of
+           18`), or "".
+    """
+
+    began: str
     topology: str
     way: Sequence[str]
     verdict: str
@@ -65,9 +72,9 @@ def upgrades(stores: Iterable[Path]) -> Iterator[Upgrade]:
                 sys.stderr.write(f"{summary.path}: left out: {problem}\n")
                 continue
             judgement = explain(record, judgement)
-            found = judged_run(summary.path, record, judgement)
-            verdict = judgement.verdict.value
-            yield Upgrade(record.deployment.topology, _way(record), verdict, found, _turns(record))
+            run = replace(judged_run(summary.path, record, judgement), folder="")
+            began, topology = str(record.environment.get("started_at")), record.deployment.topology
+            yield Upgrade(began, topology, _way(record), judgement.verdict.value, run, _turns(record))
 
 
 def _way(record: RunRecord) -> Sequence[str]:
@@ -91,7 +98,7 @@ def table(found: Iterable[Upgrade]) -> list[str]:
     """Lines of Markdown, by topology and versions."""
     heads = "topology", "versions", "restarts", "verdict", "lost of acknowledged", "longest silence", "known", "new"
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for one in sorted(found, key=lambda one: (one.topology, _numbers(one.way), one.run.folder)):
+    for one in sorted(found, key=lambda one: (one.topology, _numbers(one.way), one.began)):
         run = one.run
         silence = "-" if run.silence_s is None else f"{run.silence_s:.1f} s"
         lost = f"{run.lost:,} of {run.acknowledged:,}" if not run.why else run.why
@@ -125,13 +132,22 @@ def _numbers(way: Sequence[str]) -> list[list[int]]:
     return [[int(part) for part in version.split(".") if part.isdecimal()] for version in way]
 
 
+def read_added() -> dict[str, Upgrade]:
+    """The runs of the record, by their start. Raises OSError, ValueError."""
+    found = read_json(RECORD)["runs"]
+    return {one["began"]: Upgrade(**{**one, "run": Run(**one["run"])}) for one in found}
+
+
 def main(argv: Sequence[str]) -> None:
-    """Prints the table, or writes it into the page of a folder."""
-    stores, *docs = argv
-    found = list(upgrades(map(Path, stores.split(":"))))
-    write_table(table(found), Path(docs[0]) / PAGE if docs else None)
-    if docs:
-        write_text(_COUNTS, json.dumps({"tallies": counts(found)}, indent=1, sort_keys=True) + "\n", "the counts")
+    """Prints the table of some stores, or adds their runs to the record and writes its table."""
+    found = {one.began: one for one in upgrades(Path(word) for word in argv if word != "--add")}
+    if "--add" not in argv:
+        write_table(table(found.values()), None)
+        return
+    known = read_added() | found
+    data = {"runs": [asdict(known[began]) for began in sorted(known)], "tallies": counts(known.values())}
+    write_text(RECORD, json.dumps(data, indent=1, sort_keys=True) + "\n", "the record")
+    write_table(table(known.values()), DOCS / PAGE)
 
 
 if __name__ == "__main__":

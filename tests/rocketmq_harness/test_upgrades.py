@@ -11,9 +11,10 @@ from harness.nightly.matrix import read_matrix
 from infra.systems.rocketmq.servers.artifacts import VERSIONS
 from results.history import History
 from results.op import NEMESIS, Op
+from results.reading import read_json
 from results.record import RunRecord
 from rocketmq_harness.certify.sheet import Run
-from rocketmq_harness.upgrades import PAGE, Upgrade, _turns, _way, counts, table
+from rocketmq_harness.upgrades import PAGE, RECORD, Upgrade, _turns, _way, counts, read_added, table
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGIES = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
@@ -47,8 +48,9 @@ def test_a_run_says_how_many_servers_had_their_turn() -> None:
 def test_the_table_has_a_row_for_each_run_in_the_order_of_versions() -> None:
     """A run that could not be judged has its reason, and no number."""
     rows = [
-        Upgrade("controller", ["5.10.0", "5.11.0"], "unknown", Run("b", why="tried too little: nothing")),
+        Upgrade("2", "controller", ["5.10.0", "5.11.0"], "unknown", Run("b", why="tried too little: nothing")),
         Upgrade(
+            "1",
             "controller",
             ["5.3.3", "5.5.0"],
             "invalid",
@@ -69,10 +71,19 @@ def test_a_run_counts_for_each_of_its_versions() -> None:
     """A run that decided nothing counts for none."""
     way = ["5.1.0", "5.2.0", "5.1.0"]
     good, silent = Run("a", silence_s=4.2), Run("b", silence_s=30.5, broken={"kept": {"lost": 3}})
-    found = counts([Upgrade("controller", way, "x", run) for run in (good, silent, Run("c", why="tried too little"))])
+    found = counts(
+        [Upgrade("1", "controller", way, "x", run) for run in (good, silent, Run("c", why="tried too little"))]
+    )
     assert set(found) == {"kept", "true", "copies", "silence of at most 30 s"}
     for version in ("5.1.0", "5.2.0"):
         kind = f"{version} controller rolling-upgrade"
         assert found["kept"][kind] == {"held": 1, "runs": 2}
         assert found["true"][kind] == {"held": 2, "runs": 2}
         assert found["silence of at most 30 s"][kind] == {"held": 1, "runs": 2}
+
+
+def test_the_record_and_its_tables_agree() -> None:
+    """The counts for operators and the page are made from the runs of the record."""
+    found = read_added().values()
+    assert read_json(RECORD)["tallies"] == counts(found)
+    assert "\n".join(table(found)) in (ROOT / "docs" / PAGE).read_text()
