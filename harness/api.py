@@ -256,6 +256,15 @@ class Evidence:
     what: str
 
 
+@dataclass(frozen=True)
+class Spell:
+    """A time in which one effect of a fault lasted: begin and end on `time.monotonic()`; end None: to the heal."""
+
+    effect: Effect
+    begin_s: float
+    end_s: float | None
+
+
 class NoTarget(Exception):
     """A fault has no target in the current state of the cluster. The text gives the reason, in one line."""
 
@@ -292,6 +301,11 @@ class Injection(ABC):
     @abstractmethod
     def effects(self) -> Sequence[Effect]:
         """The parts of the cluster that it impairs while it lasts."""
+
+    @property
+    def spells(self) -> Sequence[Spell] | None:
+        """The times of its effects, after the heal; None: they lasted from the injection to the heal."""
+        return None
 
     @abstractmethod
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:

@@ -16,7 +16,7 @@ from random import Random
 from threading import Event, Thread
 from typing import Any, ClassVar, Final, Literal
 
-from harness.api import Evidence, Fault, Injection, Target, labelled
+from harness.api import Evidence, Fault, Injection, Spell, Target, labelled
 from harness.cluster_view import ClusterView
 from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import process
@@ -64,7 +64,7 @@ class UpgradeOptions(RollOptions):
 
 @dataclass
 class Turn:
-    """The restart of one server. before: its process; ended_s: how long that took to end.
+    """The restart of one server. before: its process; ended_s: how long that took to end. began: on `time.monotonic()`.
 
     after    the process that was seen afterwards. answered_s: time from the end to its answer. version: as it reports.
     problem  the failure; empty: none.
@@ -77,6 +77,14 @@ class Turn:
     answered_s: float | None = None
     version: str = ""
     problem: str = ""
+    began: float = 0.0
+    up: float | None = None
+    """The time of its answer, on `time.monotonic()`; None: none was seen."""
+
+    @property
+    def spell(self) -> Spell:
+        """The time in which the server was down."""
+        return Spell(Effect("down", self.server.node.name, (self.server.kind,)), self.began, self.up)
 
     def __str__(self) -> str:
         came = f", {self.after.pid} runs" if self.after is not None else ""
@@ -152,7 +160,7 @@ class Roll(Lease):
         """Stops a server, and starts it after a while, or at the heal; calls `noted` once it is down."""
         began = time.monotonic()
         lease = process.end_and_restart(server.node, running, _GRACE_S, server.start_command(), ttl_s=down_s + _SLACK_S)
-        turn = Turn(server, running, time.monotonic() - began)
+        turn = Turn(server, running, time.monotonic() - began, began=began)
         self._held.append(lease)
         noted.append(turn)
         self.first.set()
@@ -167,7 +175,8 @@ class Roll(Lease):
         while True:
             turn.after = turn.server.process() or turn.after
             if turn.after is not None and turn.server.admin.answers(_ASK_S):
-                turn.answered_s = time.monotonic() - began
+                turn.up = time.monotonic()
+                turn.answered_s = turn.up - began
                 break
             if self._halt.is_set():
                 return
@@ -204,6 +213,11 @@ class Rolling(Injection):
         met = self.servers if self.roll is None else [(s.node.name, s.kind) for s, _ in self.roll.steps]
         kinds = {node: tuple(dict.fromkeys(kind for at, kind in met if at == node)) for node, _ in met}
         return [Effect("down", node, of) for node, of in kinds.items()]
+
+    @property
+    def spells(self) -> Sequence[Spell]:
+        """One for each restart."""
+        return [] if self.roll is None else [turn.spell for turn in (*self.roll.turns, *self.roll.back)]
 
     def describe(self, labels: Mapping[str, str]) -> str:
         nodes = dict.fromkeys(node for node, _ in self.servers)

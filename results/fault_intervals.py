@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from results.figures import SECOND
 from results.history import History
 from results.op import INVOKE, Op
 from results.strikes import Effect
@@ -29,6 +30,7 @@ class FaultInterval:
               down or stopped.
     effects   its effects, by kind (`results.strikes.Effect`).
     evidence  node -> the probe's result after the injection; `after_heal`: the same after the heal.
+    spells    (begin, end, effect) in ns, if an effect lasted for a part of the time; None: all lasted all the time.
     seen      True if a probe saw the effect.
     error     the error of injection or heal, one line, or None.
     """
@@ -44,6 +46,23 @@ class FaultInterval:
     error: str | None = None
     impairs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     effects: Sequence[Effect] = ()
+    spells: Sequence[tuple[int, int, Effect]] | None = None
+
+    def parts(self) -> Sequence[FaultInterval]:
+        """An interval for each of its spells; itself if it has none."""
+        if self.spells is None:
+            return [self]
+        return [
+            replace(
+                self,
+                start_ns=begin,
+                end_ns=end,
+                effects=[effect],
+                impairs={node: peers for node, peers in self.impairs.items() if node == effect.node},
+                spells=None,
+            )
+            for begin, end, effect in self.spells
+        ]
 
     @property
     def label(self) -> str:
@@ -107,7 +126,8 @@ def _healed(interval: FaultInterval, op: Op, value: Mapping[str, Any]) -> FaultI
         return interval
     if op.error:
         return replace(interval, error=op.error)
-    return replace(interval, end_ns=op.time, after_heal=_texts(value.get("evidence")))
+    spells = _spells(value["spells"], interval.start_ns, op.time) if "spells" in value else None
+    return replace(interval, end_ns=op.time, after_heal=_texts(value.get("evidence")), spells=spells)
 
 
 def _started(found: dict[int, FaultInterval], op: Op) -> None:
@@ -134,6 +154,18 @@ def _effects(reported: Any) -> list[Effect]:
         with suppress(KeyError, TypeError, AttributeError):  # a foreign history may have anything there
             found.append(Effect.from_json(effect))
     return found
+
+
+def _spells(reported: Any, start_ns: int, end_ns: int) -> list[tuple[int, int, Effect]] | None:
+    """The spells of a heal, by their times before its end, in order. None for anything else."""
+    try:
+        found = [
+            (*(max(start_ns, end_ns - int(one[key] * SECOND)) for key in ("began_s", "ended_s")), one["effect"])
+            for one in reported
+        ]
+        return sorted(((begin, end, Effect.from_json(effect)) for begin, end, effect in found), key=lambda s: s[:2])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _number(value: Mapping[str, Any], otherwise: int) -> int:

@@ -3,7 +3,8 @@
 
 The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
 fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
-connected. A server that ended after a fault had damaged its files is not up. If a fault leaves such a majority and
+connected. Of a fault with spells (a rolling restart) only these count, each with the server that is down then. A server
+that ended after a fault had damaged its files is not up. If a fault leaves such a majority and
 lasts longer than the limit, the group must serve during the fault. A group that serves again only when its frozen
 leader continues has not failed over. Time in which no client sends a request is not counted, nor is time in which no
 replica in sync could serve (`checkers.run.electable`).
@@ -89,15 +90,16 @@ class Availability:
         if not tries:
             return CheckResult(self.name, Verdict.UNKNOWN, "no client op was invoked")
         found = fault_intervals(run.history)
-        heals = sorted(s.end_ns for s in found if s.end_ns is not None and s.end_ns <= end)
+        parts = [part for interval in found for part in interval.parts()]
+        heals = sorted(s.end_ns for s in parts if s.end_ns is not None and s.end_ns <= end)
         gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
         healing = [op.time for op in run.history.nemesis if op.f == "heal" and op.type == "invoke"]
-        ended = ended_by_damage(run.history, found, self.quorums)
+        ended = ended_by_damage(run.history, parts, self.quorums)
         asking = _asking(ops, end, self.limit // 3)
-        edges = {t for s in (*found, *ended) for t in (s.start_ns, s.end_ns) if t is not None}
+        edges = {t for s in (*parts, *ended) for t in (s.start_ns, s.end_ns) if t is not None}
         electable = Electable(run, self.nodes, self.limit)
         moments = sorted(edges | {t for pair in asking for t in pair} | set(electable.changes))
-        course = _Course([*found, *ended], moments, tries, asking, heals, healing, electable)
+        course = _Course([*parts, *ended], moments, tries, asking, heals, healing, electable)
         outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
         anyway = [o for a, b in gaps for o in self._outages(replace(course, electable=None), a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}

@@ -274,7 +274,8 @@ class Nemesis:
             return Completion(INFO, {**value, "nodes": {}, "evidence": {}, "note": "it was not in force"})
         value |= {"nodes": {hold.place: hold.injection.detail for hold in active.holds}}
         evidence, problems = self._end(active)
-        return Completion(INFO, {**value, "evidence": evidence}, error="; ".join(problems) or None)
+        value |= {"evidence": evidence, **_spells(active.holds)}
+        return Completion(INFO, value, error="; ".join(problems) or None)
 
     def _heal_everything(self) -> list[str]:
         problems = [p for active in reversed(list(self._active.values())) for p in self._end(active)[1]]
@@ -370,6 +371,25 @@ def require_disposable(faults: Iterable[Fault]) -> None:
 def _let_go(hold: _Hold, timeout_s: float) -> None:
     if hold.lease is not None:
         hold.lease.heal(timeout_s)
+
+
+def _spells(holds: Sequence[_Hold]) -> dict[str, Any]:
+    """`spells` of a heal, if each place has reported some: an effect, and its begin and end in seconds before now."""
+    told = [hold.injection.spells for hold in holds if not hold.idle]
+    if not told or any(spells is None for spells in told):
+        return {}
+    now = time.monotonic()
+    return {
+        "spells": [
+            {
+                "effect": spell.effect.to_json(),
+                "began_s": round(now - spell.begin_s, 3),
+                "ended_s": 0.0 if spell.end_s is None else round(now - spell.end_s, 3),
+            }
+            for spells in told
+            for spell in spells or ()
+        ]
+    }
 
 
 def _one_line(problem: BaseException) -> str:

@@ -430,6 +430,47 @@ def test_silence_while_the_brokers_of_two_controller_nodes_are_down(kinds: tuple
     assert judge.check(story.record()).verdict == verdict
 
 
+def rolled(turns: Sequence[tuple[float, float, str]], silence: tuple[float, float], reported: bool = True) -> Story:
+    """A rolling restart from 10 to 110 s. `turns`: begin, end and node of each broker that was down. `told`: the heal
+    reported them.
+    """
+    story, effects = Story(), down(*NODES, kinds=["broker"])
+    for second in range(140):
+        story.write(second + 0.1, "info" if silence[0] <= second < silence[1] else "ok", process=second)
+    story.strike(1, 10, None, impairs(effects, ["broker"]), effects=effects)
+    spells = [
+        {"effect": effect.to_json(), "began_s": 110 - begin, "ended_s": 110 - end}
+        for begin, end, node in turns
+        for effect in down(node, kinds=["broker"])
+    ]
+    value = {"fault": "hammer-time", "id": 1, **({"spells": spells} if reported else {})}
+    story.add(110, NEMESIS, "invoke", "heal", value=value)
+    story.add(110, NEMESIS, "info", "heal", value=value)
+    return story
+
+
+ROLL = [(10, 20, "n1"), (21, 31, "n2"), (32, 42, "n3"), (43, 53, "n4"), (54, 64, "n5")]
+
+
+@pytest.mark.parametrize(
+    ("turns", "silence", "reported", "names"),
+    [
+        (ROLL, (21, 50), True, []),
+        (ROLL, (21, 90), True, ["unavailable"]),
+        (ROLL, (66, 100), True, ["unavailable"]),
+        (ROLL, (21, 90), False, []),
+        ([(10, 70, "n1"), (11, 70, "n2"), (12, 70, "n3")], (21, 90), True, []),
+    ],
+    ids=["short", "one server after another", "after all of them", "of an older harness", "three at a time"],
+)
+def test_a_rolling_restart_owes_service_between_its_turns(
+    turns: Sequence[tuple[float, float, str]], silence: tuple[float, float], reported: bool, names: list[str]
+) -> None:
+    """80 s without an acknowledgement were excused: all servers counted as down from the first turn to the heal."""
+    judge = Availability(NODES, 30, lambda op: op.type == "ok" and op.f == "write", QUORUMS)
+    assert [a.name for a in judge.check(rolled(turns, silence, reported).record()).anomalies] == names
+
+
 def damaged(node: str, kind: str = "controller") -> list[Effect]:
     return [Effect("down", node, (kind,)), Effect("data-damaged", node, (kind,))]
 

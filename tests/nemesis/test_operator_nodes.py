@@ -316,6 +316,12 @@ def test_the_runner_carries_it_through(deployment: Deployment) -> None:
     healed = do("heal", strike.to_heal())
     assert healed.error is None
     assert healed.value["evidence"]["n1"].startswith("3 of 3 restarted; n1 broker ")
+    spells = healed.value["spells"]
+    assert [spell["effect"] for spell in spells] == [
+        {"kind": "down", "node": node, "servers": ["broker"]} for node in NODES
+    ]
+    times = [spell[key] for spell in spells for key in ("began_s", "ended_s")]
+    assert times == sorted(times, reverse=True), "one after the other, in seconds before the heal"
     assert asyncio.run(runner.heal_all()) == []
 
 
