@@ -9,11 +9,11 @@
     nemesis = ["hammer-time", "power-failure target=all"]
     options = "--rate 500"
 
-Workloads and faults take their options as `name=value`; `options` are for all runs of the table. A list that is left
-out is everything that is installed: all workloads, all topologies of a workload, all versions of a topology, all
-faults, all clients of a workload. Only the profile is the strictest one. So a new plug-in is in the matrix when it is
-installed. An impossible combination (a fault needs an option, or a role that the topology does not have) is left
-out, and its reason is reported.
+Workloads and faults take their options as `name=value`; `options` are for all runs of the table, and a `--time-limit`
+there replaces that of the matrix. A list that is left out is everything that is installed: all workloads, all
+topologies of a workload, all versions of a topology, all faults, all clients of a workload. Only the profile is the
+strictest one. So a new plug-in is in the matrix when it is installed. An impossible combination (a fault needs an
+option, or a role that the topology does not have) is left out, and its reason is reported.
 
     [[cells]]
     plan = ["plans/downgrade.toml"]
@@ -143,8 +143,9 @@ class Matrix:
     impossible: dict[str, int] = field(default_factory=dict)
 
     def limit(self, cell: Cell) -> Sequence[str]:
-        """The option of `harness run` for the time limit."""
-        return [] if cell.plan and not self.time_limit else ["--time-limit", self.time_limit or _MINUTE]
+        """The option of `harness run` for the time limit; empty if the cell's own options or its plan name one."""
+        own = any(word.partition("=")[0] == "--time-limit" for word in shell_words(cell.options, "options"))
+        return [] if own or (cell.plan and not self.time_limit) else ["--time-limit", self.time_limit or _MINUTE]
 
     def part(self, number: int, of: int) -> Matrix:
         """The cells of one of `of` parts, from 1. Cells of one shape are in one part, and stay there every night."""

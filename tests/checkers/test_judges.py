@@ -431,8 +431,8 @@ def test_silence_while_the_brokers_of_two_controller_nodes_are_down(kinds: tuple
 
 
 def rolled(turns: Sequence[tuple[float, float, str]], silence: tuple[float, float], reported: bool = True) -> Story:
-    """A rolling restart from 10 to 110 s. `turns`: begin, end and node of each broker that was down. `reported`: the heal
-    reported them.
+    """A rolling restart from 10 to 110 s. `turns`: begin, end and node of each broker that was down. `reported`: the
+    heal has them.
     """
     story, effects = Story(), down(*NODES, kinds=["broker"])
     for second in range(140):

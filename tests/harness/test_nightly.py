@@ -160,6 +160,24 @@ def test_cells_with_a_plan(tmp_path: Path) -> None:
         matrix(tmp_path, '[[cells]]\nplan = ["plans/three.toml"]')
 
 
+CELL = """
+[[cells]]
+workload = ["log"]
+topology = ["controller"]
+version = ["5.5.0"]
+nemesis = ["none"]
+client = ["remoting"]
+options = "OPTIONS"
+"""
+
+
+@pytest.mark.parametrize("own", ["--time-limit 90s", "--rate 9 --time-limit=90s"])
+def test_a_time_limit_among_the_options_of_a_cell_counts(tmp_path: Path, own: str) -> None:
+    """The limit of the matrix came after it, and won: upgrades of two minutes ended after one."""
+    found = matrix(tmp_path, 'time_limit = "9s"\n' + CELL.replace("OPTIONS", own))
+    assert list(found.limit(found.cells[0])) == []
+
+
 def test_options_of_a_workload_need_no_cluster_of_their_own() -> None:
     (cell,) = cells("none")
     shape = replace(cell, options="--replicas 5").shape
