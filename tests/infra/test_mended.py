@@ -48,6 +48,13 @@ def run_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
+def run_5_4_0(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with `Offsets`, on the jars of RocketMQ 5.4.0."""
+    jars, folder = artifacts.fetch("5.4.0"), tmp_path_factory.mktemp("classes")
+    return _runner(SOURCES, jars, "5.4.0", COMMON, folder, ["Offsets.java"])
+
+
+@pytest.fixture(scope="module")
 def run_5_2_0(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same with `Committed`, on the jars of RocketMQ 5.2.0."""
     jars, folder = artifacts.fetch("5.2.0"), tmp_path_factory.mktemp("classes")
@@ -113,6 +120,25 @@ def test_a_start_of_5_2_0_after_a_crash_deletes_the_queues_unless_mended(
     """Messages with properties and without `duplicationEnable`: the first one is taken for the end of the log."""
     assert run_5_2_0("Committed", [str(tmp_path), "write", "k\x01v\x02"], mends)[-1] == "messages 100"
     assert run_5_2_0("Committed", [str(tmp_path), "read"], mends)[-1] == f"messages {messages}"
+
+
+@pytest.mark.parametrize(
+    ("tables", "mends", "read"),
+    [
+        ("offsetTable", [], "{t@g={0=41}}"),
+        ("offsetTable,pullOffsetTable", [], "not support unquoted name"),
+        ("offsetTable,pullOffsetTable", [74], "{t@g={0=41}}"),
+    ],
+)
+@pytest.mark.nightly
+def test_a_broker_of_5_4_0_does_not_read_the_offsets_of_5_5_0_unless_mended(
+    tables: str, mends: Sequence[int], read: str, run: Run, run_5_4_0: Run, tmp_path: Path
+) -> None:
+    """5.5.0 writes the offsets of pulls as well; it reads its own file."""
+    file = str(tmp_path / "consumerOffset.json")
+    assert run("Offsets", [file, tables], [])[-1] == "written"
+    assert run_5_4_0("Offsets", [file, "read"], mends)[-1] == read
+    assert run("Offsets", [file, "read"], [])[-1] == "{t@g={0=41}}"
 
 
 @pytest.mark.parametrize(("mends", "read"), [([], "30, then 60"), ([69], "30, then 30")])
