@@ -48,8 +48,9 @@ class Followed:
 
     @property
     def queue(self) -> str:
-        """The queue that it was sent to."""
-        return str(self.send.invoke.key)
+        """The queue that it was sent to; the topic, if a library was to choose the queue and did not report it."""
+        done = self.send.completion
+        return str((done.extra if done is not None else {}).get("queue") or self.send.invoke.key)
 
     def case(self, start: int, end: int, *calls: Call) -> Case:
         """A case of this message, which its send and these calls prove."""
