@@ -126,15 +126,15 @@ class JavaStory(Story):
             if first is None or (life == 2 and gone is None):
                 continue
             self.call(first, "join", None, None, f"{member}-{life}", **who)
-            at, tick = first + TAKE_S, 0
+            before, at, tick = first, first + TAKE_S, 0
             while at < last:
-                mine = [r for r in reports if at - TAKE_S <= r[0] < at]
+                mine = [r for r in reports if before <= r[0] < at]
                 events = [self._shown(at, when, life, what, tick) for when, what in mine]
                 if not tick:
                     events.insert(0, ["started", int(0.15 * S), life, "client"])
                 tick += 1
                 self.call(at, "take", None, None, events, ask=who, tick=tick)
-                at += TAKE_S
+                before, at = at, at + TAKE_S
             if last != self.until:
                 self.call(last, "crash", None, None, [], **who)
 

@@ -60,6 +60,30 @@ def test_a_commit_that_may_not_have_arrived_is_asked_about(
     assert permitted.verdict == Verdict.VALID
 
 
+def test_the_limit_for_a_commit_starts_again_with_each_question() -> None:
+    it = story(90)
+    it.half(1, 1)
+    it.decide(1.1, 1, "commit", asked=False)
+    for at in (20, 40):
+        it.decide(at, 1, "commit", asked=True)
+    assert names([it.result()]) == set()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_group_that_takes_nothing_owes_nothing(known: bool) -> None:
+    """A library that finds no broker does not say which group would have taken the half message."""
+    it = story(60)
+    it.half(9, 1)
+    it.decide(9.1, 1, None, asked=False)
+    for n in range(60):
+        if 10 <= n < 50 and known:
+            it.half(n + 0.2, 1000 + n, "fail")
+        it.half(n + 0.3, 2000 + n, queue="t:b:0")
+        it.decide(n + 0.4, 2000 + n, "rollback", asked=False, node="n4")
+    it.decide(55, 1, "rollback", asked=True)
+    assert names([it.result()]) == (set() if known else {"never-asked"})
+
+
 @pytest.mark.parametrize("until", [23, 26])
 def test_a_commit_is_forgotten_only_after_the_limit(until: float) -> None:
     it = story(until)
@@ -84,6 +108,7 @@ def test_a_commit_beside_a_rollback_may_be_rolled_back() -> None:
         ([(1.1, None, False), *((t, None, True) for t in range(6, 60, 6))], 3, {"uncommitted-read"}),
         ([(1.1, None, False), (8, "commit", True)], 8.001, set()),
         ([(1.1, None, False), (8, "commit", True)], 7.4, {"uncommitted-read"}),
+        ([(1.1, None, False), (8.15, "commit", True)], 7.996, set()),
         ([(1.1, "commit", False)], 1.05, set()),
     ],
 )
@@ -107,6 +132,8 @@ def test_what_no_producer_committed_is_never_read(answers: Any, read_at: float, 
         ({"m0": (5, 9), "m1": (6, 9)}, [31.9], False),  # nobody can be asked: the limit begins again
         ({"m0": (5, 9), "m1": (6, 9)}, [32.5], True),
         ({"m0": (2, 60), "m1": (2, 60)}, [], False),
+        ({"m0": (2, 30), "m1": (2, 30)}, [50], False),
+        ({}, [20, 40], False),  # 50 s after the half message, the broker may have asked 15 times
     ],
 )
 def test_a_broker_asks_the_producers_that_are_there(gone: Any, asked: list[float], late: bool) -> None:
