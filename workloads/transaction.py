@@ -176,7 +176,7 @@ class TransactionWorkload(MessageWorkload):
 
     name = "transaction"
     summary = "half messages, ended or asked about: committed ones appear, once; all others never"
-    topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave")
+    topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave", "dledger-commitlog")
     Options: ClassVar[type] = TransactionOptions
     default_rate = 200.0
     reads_files = True
