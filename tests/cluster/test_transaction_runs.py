@@ -36,8 +36,9 @@ def test_producers_that_crash_through_kills_of_the_master(tmp_path: Path) -> Non
 
 def test_a_commit_that_a_broker_drops_is_found(tmp_path: Path) -> None:
     """No answer shows that a broker took a one-way commit: a defect that drops one in 20 must be found anyway."""
-    quiet = ("--topology", "master-slave", "--nemesis", "none", "--time-limit", "10")
-    plant = ("--mend", "examples/mutants/1042-committed-transaction-dropped.toml")
+    quiet = ("--topology", "controller", "--nemesis", "none", "--time-limit", "10")
+    # Without mend 9, a thread of the broker spins, and the time in which nobody asks may be a shortage.
+    plant = ("--mend", "9,examples/mutants/1042-committed-transaction-dropped.toml")
     ended = run(*JAVA, *quiet, *plant, store=tmp_path)
     names = {anomaly["name"] for anomaly in ended.results()["transactions"]["anomalies"]}
     assert names == {"commit-forgotten"}, ended.out
