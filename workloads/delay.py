@@ -44,6 +44,9 @@ LONGEST_S: Final = 11
 MOST_S: Final = 60
 """The longest delay that a plan may name: the final phase waits until everything is due."""
 
+WRITTEN_S: Final = 10.0
+"""The time between two writes of a broker's progress to its disk (`flushDelayOffsetInterval`)."""
+
 RECALLS_SINCE: Final = (5, 3, 2)
 """The first version with recalls."""
 
@@ -122,7 +125,7 @@ class DelayWorkload(MessageWorkload):
 
     name = "delay"
     summary = "messages for a delay level or a time: each appears, not early, not late, once; recalled ones never"
-    topologies: ClassVar[Sequence[str]] = ("controller", "slave-acting-master")
+    topologies: ClassVar[Sequence[str]] = ("controller", "slave-acting-master", "master-slave", "dledger-commitlog")
     Options: ClassVar[type] = DelayOptions
     default_rate = 200.0
     reads_files = True
@@ -165,7 +168,9 @@ class DelayWorkload(MessageWorkload):
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         from checkers.messages.delays import Delays
 
-        every = deployment.traits.offsets_copied_s or 10.0
+        # Another server goes on from its copy; where nobody stands in, the same one from its own disk.
+        copied = deployment.traits.offsets_copied_s if deployment.traits.stands_in else None
+        every = copied or WRITTEN_S
         return [
             Delays(self.options.late_after, every + max(5.0, every / 4)),
         ]

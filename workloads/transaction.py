@@ -6,6 +6,9 @@ producer has a connection to every broker, sends it heartbeats, and takes the br
 outcome of a message depends on its id alone, so all brokers get the same answer; one in 32 messages is never decided.
 Readers poll all queues of all nodes, so that a message is found wherever it was delivered. At the end, questions are
 answered until the last one must have come. Then every replica is read.
+
+With `--producer java`, RocketMQ's own producers do all that but the reads (`workloads.transaction_producers`). They
+crash, leave and come back, and a broker must ask those that are there.
 """
 
 from __future__ import annotations
@@ -18,20 +21,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
 from harness.api import Client, Completion, RunContext
-from harness.generator import PENDING, Generator, Invocation, Pending, Step
+from harness.generator import PENDING, Generator, Invocation, Pending, Source, Step
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
+from infra.systems.rocketmq.applications.java import JavaProgram
 from infra.systems.rocketmq.message_body import body_of
 from infra.systems.rocketmq.protocol.client import Half
+from infra.systems.rocketmq.servers import NAMESRV
 from results.deployment import DeploymentRecord
 from results.figures import SECOND
 from results.op import INVOKE, OK, Op
+from workloads.applications.library import ROUTE_MS
+from workloads.applications.members import Members
 from workloads.asked import AskedProducer
 from workloads.brokers import BODY_SIZE, BrokerClient, sent_completion, shown_id
 from workloads.messages import PHASE, MessageWorkload, read_rounds, reader_count
 from workloads.places import queue_of
 from workloads.reading import Polls
+from workloads.transaction_producers import HEARTBEAT_MS, Producers, timeout_ms
 
 if TYPE_CHECKING:
     from checkers.base.api import Checker
@@ -65,6 +73,16 @@ class TransactionOptions:
         Seconds(10),
         "A broker must ask so long after its timeout and two intervals, or after a fault begins or ends.",
         low=1,
+    )
+    producer: Literal["harness", "java"] = option(
+        "harness",
+        "The client of the transactions: our own, or a group of RocketMQ's Java producers, each in a process on a node "
+        "of its own.",
+    )
+    producers: int = option(2, "With --producer java: the producers of the group.", low=1, high=4)
+    producer_goes_every: Seconds = option(
+        Seconds(20),
+        "With --producer java: how often each producer crashes or leaves, on average; it is back after 2 s. 0: never.",
     )
 
 
@@ -144,12 +162,21 @@ class Transacting(Generator):
         return replace(self, due=(*self.due, end))
 
 
+def half_of(topic: str, message: int, queues: int) -> Invocation:
+    """A half message by a Java producer, whose library chooses the queue: `local` and `checked` are the answers of its
+    listener. A decision that is not made at once leaves the transaction open until the broker asks.
+    """
+    decision = Decision.of(message, queues)
+    plan = {"local": decision.answer if decision.at_once else None, "checked": decision.answer}
+    return Invocation("half", topic, message, plan)
+
+
 class TransactionWorkload(MessageWorkload):
     """Half messages, their ends, and the brokers' questions; polls; afterwards every replica is read."""
 
     name = "transaction"
     summary = "half messages, ended or asked about: committed ones appear, once; all others never"
-    topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave")
+    topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave", "dledger-commitlog")
     Options: ClassVar[type] = TransactionOptions
     default_rate = 200.0
     reads_files = True
@@ -158,36 +185,91 @@ class TransactionWorkload(MessageWorkload):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
+        self.java = self.options.producer == "java"
         if plan.concurrency < 3:
             raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 3 clients: one reads, one is asked")
+        if self.java and plan.concurrency < self.options.producers + 2:
+            raise PlanError(
+                f"concurrency is {plan.concurrency}; {self.name} needs {self.options.producers + 2} clients: "
+                f"{self.options.producers} producers, one that sends, and one that reads"
+            )
         self._asked: AskedProducer | None = None
+        self._producers_group = ""
+        self._java_producers: Producers | None = None
+
+    @property
+    def client_nodes(self) -> int:
+        return int(self.options.producers) if self.java else 0
 
     async def setup(self, context: RunContext) -> None:
-        """Makes the topic on every broker, and the producer that brokers ask."""
+        """Makes the topic on every broker, and the producer that brokers ask. With Java producers it belongs to another
+        group, and no broker may ask it.
+        """
         await self.make(context)
-        self._asked = AskedProducer(self.places.endpoints, f"producers-{context.run}")
+        self._producers_group = f"producers-{context.run}"
+        if not self.java:
+            self._asked = AskedProducer(self.places.endpoints, self._producers_group)
+            return
+        self._asked = AskedProducer(self.places.endpoints, f"strangers-{context.run}")
+        record = context.deployment.record
+        versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
+        produce = {
+            "group": self._producers_group,
+            "nameservers": ";".join(f"{host}:{port}" for host, port in record.endpoints(NAMESRV)),
+            "set": {
+                "pollNameServerInterval": ROUTE_MS,
+                "heartbeatBrokerInterval": HEARTBEAT_MS,
+                "sendMsgTimeout": timeout_ms(self.plan.op_deadline_s),
+            },
+        }
+        program = JavaProgram(str(versions[0]), "remoting")
+        self._java_producers = Producers(
+            context.deployment.clients, program, produce, self.places.node_at, raft_log=self.places.raft_log
+        )
+        await self._java_producers.install()
 
     def client(self, context: RunContext, thread: int) -> Client:
         assert self._asked is not None, "setup must be called first"
         client = self.connect(TransactionOps, thread)
-        client.asked = self._asked
+        client.furnish(self._asked, self._java_producers)
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
         rate = self.plan.rate or self.default_rate
-        gap = int(SECOND / (rate * HALF_SHARE))
-        return self._with_polls(rate, Transacting(self.places.keys, self.next_phase(), gap))
+        first = self.next_phase()
+        if not self.java:
+            return self._with_polls(rate, Transacting(self.places.keys, first, int(SECOND / (rate * HALF_SHARE))))
+        topic, queues = self.places.topic, len(self.places.keys)
+        halves = gen.rate(rate * HALF_SHARE, lambda n: half_of(topic, first + n, queues))
+        members = Members(self._producers_group, rng.getrandbits(32), self.options.producer_goes_every)
+        return gen.reserve(self.options.producers, members, default=self._with_polls(rate, halves))
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Answers until the last question must have come, then every queue of every replica."""
-        wait = TIMEOUT_S + 2 * INTERVAL_S + 2 * self.options.late_after
+        wait = TIMEOUT_S + 2 * INTERVAL_S + self.late_s + self.options.late_after
         rate = self.plan.rate or self.default_rate
-        answers = gen.rate(rate, Transacting(self.places.keys, 0, None))
-        rounds = gen.clients(gen.time_limit(wait, self._with_polls(rate, answers)))
-        return self.final_phases(rounds, self.read_replicas())
+        if not self.java:
+            answers = gen.rate(rate, Transacting(self.places.keys, 0, None))
+            rounds = gen.clients(gen.time_limit(wait, self._with_polls(rate, answers)))
+            return self.final_phases(rounds, self.read_replicas())
+        count, group = self.options.producers, self._producers_group
+        stay = gen.reserve(count, Members(group, 0, 0), default=self._with_polls(rate, None))
+        leave = gen.reserve(count, Members(group, 0, 0, ends=True))
+        strangers = gen.clients(Invocation("check"))
+        return self.final_phases(
+            gen.clients(gen.time_limit(wait, stay)), gen.clients(leave), strangers, self.read_replicas()
+        )
 
-    def _with_polls(self, rate: float, others: Generator) -> Generator:
-        readers = reader_count(self.plan.concurrency)
+    @property
+    def late_s(self) -> float:
+        """The further delay that is allowed for a question. A Java producer must find a new master before it can be
+        asked: the route, then a heartbeat.
+        """
+        late: float = self.options.late_after
+        return late + (ROUTE_MS + HEARTBEAT_MS) / 1000 if self.java else late
+
+    def _with_polls(self, rate: float, others: Source) -> Generator:
+        readers = reader_count(self.plan.concurrency - self.client_nodes)
         polls = gen.rate(rate * POLL_SHARE, Polls(read_rounds(self.places, readers)))
         return gen.reserve(readers, polls, default=others)
 
@@ -202,13 +284,11 @@ class TransactionWorkload(MessageWorkload):
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         from checkers.messages.transactions import Transactions
 
-        return [
-            Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.options.late_after),
-        ]
+        return [Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.late_s)]
 
     @property
     def needed(self) -> Sequence[str]:
-        return ["half", "end", "check", "poll"]
+        return ["half", "join", "take", "poll"] if self.java else ["half", "end", "check", "poll"]
 
     def acknowledges(self, op: Op) -> bool:
         """A half message that the master acknowledged as durable as configured."""
@@ -219,6 +299,13 @@ class TransactionOps(BrokerClient):
     """The workload's client."""
 
     asked: AskedProducer
+    producers: Producers | None
+
+    def furnish(self, asked: AskedProducer, producers: Producers | None) -> None:
+        """Sets the producer that brokers ask, and the Java producers: with them, no broker may ask the former."""
+        self.asked, self.producers = asked, producers
+        if producers is not None:
+            producers.use()
 
     async def open(self) -> None:
         self.asked.join()
@@ -226,11 +313,13 @@ class TransactionOps(BrokerClient):
     async def close(self) -> None:
         await super().close()
         await self.asked.leave()
+        if self.producers is not None:
+            await self.producers.leave()
 
     async def invoke(self, op: Op) -> Completion:
         match op.f:
             case "half":
-                return await self._half(op)
+                return await (self._half(op) if self.producers is None else self._java_half(op, self.producers))
             case "end":
                 return await self._end(op)
             case "check":
@@ -241,7 +330,18 @@ class TransactionOps(BrokerClient):
                 return await self.replica_read(op)
             case "remake":
                 return await self.remake(op)
+            case "join" | "take" | "crash" | "leave" if self.producers is not None:
+                return await self.producers.invoke(op)
         raise ValueError(f"the transaction workload does not know {op.f!r}")
+
+    async def _java_half(self, op: Op, producers: Producers) -> Completion:
+        """One transaction by a Java producer, up to its local decision."""
+        await self.pause()
+        plan = op.extra
+        half = await producers.half(self.places.topic, op.value, plan["local"], plan["checked"], self.deadline_s)
+        self._refused = half.sent.outcome.type == "fail"
+        found = {"member": half.member, "queue": half.queue, "node": half.node, "transaction": half.transaction}
+        return sent_completion(half.sent, op.value, {name: value for name, value in found.items() if value is not None})
 
     async def _half(self, op: Op) -> Completion:
         """One half message to a queue, at the node that this client considers the master."""
@@ -286,6 +386,8 @@ class TransactionOps(BrokerClient):
         group = next((g for g, nodes in self.places.groups.items() if question.node in nodes), None)
         extra: dict[str, Any] = {"node": question.node, "group": group, "half": _named(question.half)}
         extra["waited_ms"] = int(waited * 1000)
+        if self.producers is not None:
+            extra["stranger"] = self.asked.group
         if question.replaces:
             extra["replaces"] = question.replaces
         return Completion("ok", shown_id(question.message), extra=extra)

@@ -12,7 +12,8 @@ from the acknowledgement.
 * A copy in a queue of another broker group than the one that acknowledged the message comes from an acting master. So
   such copies show when a slave acted, with or without a fault: a master whose heartbeats come late loses its role.
 * The limit for a late message starts again when a fault begins or ends, and when sends are not acknowledged (then no
-  master is alive that could accept the message). It does not run while all nodes of the group are impaired.
+  master is alive that could accept the message). It does not run while all nodes of the group are impaired. Where
+  nobody stands in for a master, it starts again as well when the group acknowledges no sends.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ class _Service(Duty):
         """The time (ns) since which the message was owed without a break, as of `until`."""
         if self.all_impaired(group, until):
             return until
-        breaks = (times[at - 1] for times in (self.edges, self.unserved) if (at := bisect_left(times, until)))
+        every = (self.edges, self.unserved, self.unserved_of.get(group, []))
+        breaks = (times[at - 1] for times in every if (at := bisect_left(times, until)))
         return max([due, *breaks])
 
     def replays(self, first: int, again: int, slack: int) -> float | None:

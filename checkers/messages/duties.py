@@ -7,7 +7,7 @@ it through another broker group (RIP-32's escape).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -48,8 +48,9 @@ class Followed:
 
     @property
     def queue(self) -> str:
-        """The queue that it was sent to."""
-        return str(self.send.invoke.key)
+        """The queue that it was sent to; the topic, if a library was to choose the queue and did not report it."""
+        done = self.send.completion
+        return str((done.extra if done is not None else {}).get("queue") or self.send.invoke.key)
 
     def case(self, start: int, end: int, *calls: Call) -> Case:
         """A case of this message, which its send and these calls prove."""
@@ -133,14 +134,23 @@ class QueueReads:
 
 
 class Duty:
-    """The times in which the servers owed a delivery. limit: the longest delay (ns), also after a change."""
+    """The times in which the servers owed a delivery. limit: the longest delay (ns), also after a change.
 
-    def __init__(self, run: RunRecord, scene: RunTimeline, messages: Iterable[Followed], limit: int) -> None:
+    unserved, served   see `unserved`: of all broker groups. unserved_of: of each group alone, if nobody stands in for a
+                       master that is gone; else empty.
+    """
+
+    def __init__(self, run: RunRecord, scene: RunTimeline, messages: Collection[Followed], limit: int) -> None:
         self.limit = limit
         self.intervals = scene.fault_intervals
         self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
         self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
         self.unserved, self.served = unserved(message.send for message in messages)
+        self.unserved_of: dict[str | None, list[int]] = {}
+        if not run.deployment.traits.stands_in:
+            for group in {group_of(message.queue) for message in messages}:
+                mine = (message.send for message in messages if group_of(message.queue) == group)
+                self.unserved_of[group], _ = unserved(mine)
 
     def is_settled(self, due: int, by: int) -> bool:
         """True if a message due at `due` must be there at `by`: after the last fault, if masters served again."""

@@ -183,7 +183,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME, **_COLOURED}),
     "delay": Form(ID, PLACE, {**_WHO, "wait_ms": OFFSET}, ("wait_ms",)),
     "recall": Form(ID, ID, _WHO),
-    "half": Form(ID, PLACE, _WHO),
+    "half": Form(ID, PLACE, {**_WHO, "queue": NAME, "member": NAME}),
     "end": Form(ID, ID, {**_WHO, "as": NAME}, ("as",)),
     "check": Form(ANY, QUESTION, {**_WHO, "waited_ms": OFFSET}, keyed=False),
     "poll": Form(ASKED, MESSAGES, _SERVED),

@@ -11,7 +11,7 @@ from sim.rocketmq import names
 from stories import TimedStory
 
 from checkers.messages.delays import Delays
-from results.deployment import DeploymentRecord
+from results.deployment import DeploymentRecord, Traits
 from results.op import OpType
 from results.verdict import CheckResult, Verdict
 
@@ -60,8 +60,8 @@ class Story(TimedStory):
         mine = [f for time, f, nodes in sorted(spells, key=lambda s: s[0]) if node in nodes and time <= at]
         return bool(mine) and mine[-1] == "inject"
 
-    def judge(self, **environment: Any) -> CheckResult:
-        deployment = DeploymentRecord("toy", groups=GROUPS)
+    def judge(self, traits: Traits | None = None, **environment: Any) -> CheckResult:
+        deployment = DeploymentRecord("toy", groups=GROUPS, traits=traits or Traits())
         return Delays(limit_s=10, copied_within_s=75).check(self.run(deployment=deployment, environment=environment))
 
 
@@ -195,6 +195,20 @@ def test_nothing_is_owed_while_no_master_takes_a_message() -> None:
     story.deliver(31, 1)
     story.reads(60)
     assert names([story.judge()]) == set()
+
+
+@pytest.mark.parametrize(("stands_in", "back", "late"), [(False, 40, False), (True, 40, True), (False, 20, True)])
+def test_nobody_delivers_for_a_master_without_a_stand_in(stands_in: bool, back: float, late: bool) -> None:
+    """Pairs of a master and a slave: b serves all the time, and a does not."""
+    it = Story()
+    it.delay(2, 1, wait_s=10)
+    for n in range(60):
+        it.delay(n, 1000 + n, 200, "fail" if 5 <= n < back else "ok")
+        it.delay(n + 0.5, 2000 + n, 200, queue="t:b:0")
+    it.deliver(44, 1)
+    it.reads(60)
+    result = it.judge(traits=Traits(stands_in=stands_in))
+    assert ({"delivered-late"} & names([result])) == ({"delivered-late"} if late else set())
 
 
 def test_a_message_that_no_master_could_take_is_not_lost() -> None:

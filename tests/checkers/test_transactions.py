@@ -9,84 +9,12 @@ from typing import Any
 
 import pytest
 from sim.rocketmq import names
-from stories import TimedStory
+from stories import S
+from transaction_stories import MASTERS, QUEUES, Story, a_question
 
-from checkers.messages.transactions import Transactions
-from results.deployment import DeploymentRecord, Traits
+from results.deployment import Traits
 from results.op import OpType
 from results.verdict import CheckResult, Verdict
-
-S = 1_000_000_000
-GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
-QUEUES = {"t:a:0": "a", "t:b:0": "b"}
-MASTERS = {"a": "n1", "b": "n4"}
-
-
-class Story(TimedStory):
-    """Writes a history, in seconds; a call takes 10 ms. `log`: queue -> (id, since when it is readable) by offset."""
-
-    def __init__(self, until: float = 60) -> None:
-        self.until = until
-        super().__init__()
-        self.log: dict[str, list[tuple[Any, float]]] = {queue: [] for queue in QUEUES}
-        self.homes: dict[int, str] = {}
-
-    def half(self, at: float, identity: int, type_: OpType = "ok", queue: str = "t:a:0") -> None:
-        self.homes[identity] = queue
-        got = [0, identity] if type_ == "ok" else identity
-        self.call(at, "half", queue, identity, got, type_, node=MASTERS[QUEUES[queue]])
-
-    def end(
-        self, at: float, identity: int, how: str = "commit", type_: OpType = "ok", node: str = "n1", took: float = 0.01
-    ) -> None:
-        self.call(at, "end", self.homes[identity], identity, identity, type_, ask={"as": how}, node=node, took=took)
-
-    def ask(self, at: float, identity: int, node: str = "n1", waited_ms: int = 0) -> None:
-        group = next(g for g, nodes in GROUPS.items() if node in nodes)
-        extra = {"node": node, "group": group, "waited_ms": waited_ms}
-        self.call(at - 0.01, "check", None, None, identity, **extra)
-
-    def deliver(self, at: float, identity: Any, queue: str = "t:a:0") -> None:
-        self.log[queue].append((identity, at))
-
-    def committed(self, at: float, identity: int, queue: str = "t:a:0") -> None:
-        """A right transaction that is committed at once."""
-        self.half(at, identity, queue=queue)
-        self.end(at + 0.1, identity, node=MASTERS[QUEUES[queue]])
-        self.deliver(at + 0.105, identity, queue)
-
-    def read(self, at: float, queue: str, node: str, f: str = "poll") -> None:
-        there = [[offset, m] for offset, (m, since) in enumerate(self.log[queue]) if since <= at]
-        done = {"done": True} if f == "replica-read" else {}
-        self.call(at, f, queue, 0, there, ask={"node": node}, max=len(there), **done)
-
-    def finish(self, every_s: float = 0.5) -> None:
-        """Polls of every queue, somebody who can be asked, then the final reads."""
-        for queue in self.log:
-            self.log[queue].sort(key=lambda entry: entry[1])
-        for n in range(int(self.until / every_s)):
-            for queue, group in QUEUES.items():
-                self.read(n * every_s, queue, MASTERS[group])
-        for n in range(int(self.until)):
-            self.call(n, "check", None, None, None, took=0.9)
-        for queue, group in QUEUES.items():
-            for node in GROUPS[group]:
-                self.read(self.until, queue, node, "replica-read")
-
-    def judge(self, traits: Traits | None = None, **environment: Any) -> CheckResult:
-        deployment = DeploymentRecord("toy", groups=GROUPS, traits=traits or Traits())
-        return Transactions(3, 5, 0.5, 10).check(self.run(deployment=deployment, environment=environment))
-
-    def result(self, **how: Any) -> CheckResult:
-        self.finish()
-        return self.judge(**how)
-
-
-def a_question(story: Story) -> None:
-    """A transaction that is rolled back when the broker asks: without any question the run says nothing."""
-    story.half(0.5, 900)
-    story.ask(6, 900)
-    story.end(6.1, 900, "rollback")
 
 
 def story(until: float = 60) -> Story:

@@ -31,6 +31,11 @@ for line in sys.stdin:
             report(event="delivered", n=n)
         print("no JSON", flush=True)
         report(event="started", name=command["name"])
+    elif command["do"] == "send":
+        held = [*globals().get("held", []), command["n"]]
+        if len(held) == 3:
+            report(event="sent", name=command["name"], n=3)
+            report(event="failed", name=command["name"], n=1, error="Refused", why="a reason")
     elif command["do"] == "stop":
         report(event="stopped", name=command["name"])
     else:
@@ -110,6 +115,23 @@ async def test_a_failure_is_the_answer(application: Application) -> None:
     await application.start(10)
     with pytest.raises(ApplicationError, match="application-m0: Refused: a reason"):
         await application.ask({"do": "fly", "name": "c"}, "started", 10)
+    await application.kill()
+
+
+@in_loop
+async def test_a_call_gets_the_answer_with_its_number(application: Application) -> None:
+    """Also a failure is an answer; one that does not come is none of the others'."""
+    await application.start(10)
+
+    async def send(n: int) -> Event:
+        return await application.call({"do": "send", "name": "p", "n": n}, "sent", 2)
+
+    first, second, third = await asyncio.gather(*map(send, (1, 2, 3)), return_exceptions=True)
+    assert isinstance(first, Event)
+    assert (first.kind, first.fields["why"]) == ("failed", "a reason")
+    assert isinstance(third, Event)
+    assert (third.kind, third.fields["n"]) == ("sent", 3)
+    assert str(second) == "application-m0: no 'sent' within 2 s"
     await application.kill()
 
 

@@ -12,8 +12,8 @@ import pytest
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
 from results.op import Op
-from workloads.consume.crew import Crew, Seat, show
-from workloads.consume.members import Members
+from workloads.applications.members import Members
+from workloads.consume.crew import Consumers, ConsumerSeat, show
 from workloads.consume.work import TAGS, Work
 from workloads.consume.workload import ConsumeWorkload
 
@@ -109,29 +109,31 @@ def test_events_become_short_lists() -> None:
     assert show({"event": "stopped"}) is None
 
 
-def test_a_seat_knows_what_it_is_done_with() -> None:
-    """A group counts as done by this: a result that belongs to another process's delivery must not settle it."""
+def hear(crew: Consumers, seat: ConsumerSeat, life: int, *events: dict[str, Any]) -> None:
+    """The crew hears events of one of its processes."""
     from infra.systems.rocketmq.applications.process import Event
 
-    seat = Seat("m0", None)  # type: ignore[arg-type]
-    told = {"event": "delivered", "n": 1, "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 2}
-    assert seat.hear([Event(1, {**told, "body": "12"})], 1) == []
-    assert seat.hear([Event(2, {"event": "done", "n": 1, "ok": True})], 2) == []
-    assert seat.hear([Event(3, {"event": "done", "n": 1, "ok": True})], 1) == [(12, 2, True)]
+    crew._hear(seat, [Event(at, fields) for at, fields in enumerate(events)], life)
+
+
+def test_a_seat_knows_what_it_is_done_with() -> None:
+    """A group counts as done by this: a result that belongs to another process's delivery must not settle it."""
+    seat = ConsumerSeat("m0", None)  # type: ignore[arg-type]
+    assert seat.hear(["delivered", 1, "t:a:1", 7, 12, 2, "a"], 1) is None
+    assert seat.hear(["done", 1, True], 2) is None
+    assert seat.hear(["done", 1, True], 1) == (12, 2, True)
 
 
 def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -> None:
     """Seen on real servers: three such messages prolonged a run by two minutes, and it had no final reads."""
-    from infra.systems.rocketmq.applications.process import Event
-
-    crew = Crew([None], None, {}, 1)  # type: ignore[list-item, arg-type]
+    crew = Consumers([None], None, {}, 1)  # type: ignore[list-item, arg-type]
     seat = crew.seats["m0"]
     seat.application, seat.joins = object(), 1  # type: ignore[assignment]
     told = {"event": "delivered", "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 0}
     for n, message in ((1, 12), (2, 13)):
         crew.owe(message)
-        seat.hear([Event(1, {**told, "n": n, "body": str(message)})], 1)
-    seat.hear([Event(2, {"event": "acking", "n": 1})], 1)
+        hear(crew, seat, 1, {**told, "n": n, "body": str(message)})
+    hear(crew, seat, 1, {"event": "acking", "n": 1})
     assert crew.behind == 2, "its result may come"
     seat.application = None
     assert crew.behind == 1, "the other message belongs to another member now"
@@ -157,19 +159,17 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str
 
 def test_the_crew_counts_queues_without_the_right_owners() -> None:
     """The end of a run waits for this; a process that has ended owns nothing, whatever it reported."""
-    from infra.systems.rocketmq.applications.process import Event
-
     nodes: Any = [None, None]
-    crews = {shared: Crew(nodes, None, {}, 1, ("t:a:0", "t:a:1"), shared=shared) for shared in (False, True)}  # type: ignore[arg-type]
+    crews = {shared: Consumers(nodes, None, {}, 1, ("t:a:0", "t:a:1"), shared=shared) for shared in (False, True)}  # type: ignore[arg-type]
     for shared, crew in crews.items():
         assert crew.astray == (0 if shared else 2), "nobody is there"
         m0, m1 = crew.seats.values()
         for seat, queues in ((m0, ["t:a:0", "t:a:1"]), (m1, ["t:a:1"])):
             seat.application, seat.joins = object(), 1  # type: ignore[assignment]
-            seat.hear([Event(1, {"event": "queues", "queues": queues})], 1)
+            hear(crew, seat, 1, {"event": "queues", "queues": queues})
         assert crew.astray == 1, "t:a:1 has two owners, or t:a:0 lacks one"
-        m1.hear([Event(2, {"event": "queues", "queues": ["t:a:0", "t:a:1"]})], 0)
+        hear(crew, m1, 0, {"event": "queues", "queues": ["t:a:0", "t:a:1"]})
         assert crew.astray == 1, "a report of a former process counts for nothing"
         m1.application = None
         assert crew.astray == 0
-    assert Crew(nodes, None, {}, 1).astray == 0, "members that report no queues"  # type: ignore[arg-type]
+    assert Consumers(nodes, None, {}, 1).astray == 0, "members that report no queues"  # type: ignore[arg-type]

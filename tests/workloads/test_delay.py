@@ -16,9 +16,10 @@ from sim.plays import layout
 from sim.plays import play as played
 
 import workloads.delay
+from checkers.messages.delays import Delays
 from harness.api import Completion
 from harness.plan.plan import Plan, ServerPlan
-from results.deployment import DeploymentRecord
+from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
@@ -136,6 +137,20 @@ def test_bad_brokers_are_found(bug: str, name: str) -> None:
     workload = DelayWorkload(plan(5))
     judgement = judged(workload, play(workload, Brokers(Random(5), 0.02, bug)))
     assert {a.name for a in judgement.anomalies} == {name}
+
+
+@pytest.mark.parametrize(
+    ("traits", "within_s"),
+    [
+        (Traits(offsets_copied_s=60.0), 75),
+        (Traits(offsets_copied_s=60.0, stands_in=False), 15),  # the same broker goes on
+        (Traits(offsets_copied_s=10.0, raft_log=True), 15),
+    ],
+)
+def test_the_age_of_a_progress_depends_on_who_goes_on(traits: Traits, within_s: float) -> None:
+    (judge,) = DelayWorkload(plan(1)).judged(DeploymentRecord("toy", groups=GROUPS, traits=traits))
+    assert isinstance(judge, Delays)
+    assert judge.slack == within_s * 10**9
 
 
 def test_messages_have_levels_and_times_and_all_are_due_before_the_final_reads() -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from infra.machines.api import Completed
 from infra.machines.remote.process import ProcessRemote
-from workloads.consume.sender import LARGE, LARGEST, Sender, sent_of, size_of, way_of
+from workloads.applications.library import sent_of
+from workloads.consume.sender import LARGE, LARGEST, Sender, size_of, way_of
 from workloads.places import Queue
 
 PROGRAM = """

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from harness.api import Completion
-from infra.machines.api import InfraError
 from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, sent_completion
-from workloads.consume.crew import Crew
+from workloads.consume.crew import Consumers
 from workloads.consume.sender import Sender
 from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
@@ -24,18 +23,15 @@ NO_TOPIC: Final = 17
 NO_MEMBER: Final = (1, "no consumer for this group")
 """The code and the remark of an answer: the broker has got no heartbeat of any member."""
 
-TAKE_S: Final = 0.1
-"""The time for which a take waits for a first event."""
-
 
 class ConsumeOps(QueueOps):
     """One process: a member or a producer; at the end, a reader."""
 
-    crew: Crew
+    crew: Consumers
     wanted: frozenset[str] | None
     sender: Sender | None
 
-    def furnish(self, crew: Crew, wanted: frozenset[str] | None, sender: Sender | None) -> None:
+    def furnish(self, crew: Consumers, wanted: frozenset[str] | None, sender: Sender | None) -> None:
         """Sets the processes of the members, the tags that they want (None: all), and the producer's process (None: our
         own client sends).
         """
@@ -58,7 +54,7 @@ class ConsumeOps(QueueOps):
                     self.crew.owe(op.value)
                 return sent
             case "join" | "take" | "crash" | "leave":
-                return await self._as_member(op)
+                return await self.crew.invoke(op)
             case "dead-letters":
                 return await self._dead_letters(op)
             case "named-members" | "consume-stats":
@@ -120,20 +116,3 @@ class ConsumeOps(QueueOps):
             return Completion("fail", op.value, str(problem), extra)
         figures = [[Queue(queue.topic, queue.group, n).key, *figure] for n, figure in sorted(stats.items())]
         return Completion("ok", figures, extra=extra)
-
-    async def _as_member(self, op: Op) -> Completion:
-        member = op.extra["member"]
-        extra = {"group": op.extra["group"], "member": member}
-        try:
-            match op.f:
-                case "join":
-                    return Completion("ok", self.crew.join(member), extra=extra)
-                case "take":
-                    events = await self.crew.take(member, TAKE_S)
-                    extra |= {"behind": self.crew.behind, "astray": self.crew.astray}
-                    if any(event[0] == "ended" for event in events):
-                        extra["ended"] = True
-                    return Completion("ok", events, extra=extra)
-            return Completion("ok", await self.crew.end(member, orderly=op.f == "leave"), extra=extra)
-        except InfraError as problem:
-            return Completion("info", None, str(problem), extra)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a consumer group: one on each node for clients, started and ended by the members' ops.
+"""The processes of a consumer group, and what the harness knows of the group from their events.
 
-Their events become short lists, in the order in which they arrived: the kind, the age (ns before the completion of the
-op that took them), the number of the process among those of the member (from 1), and what the kind has:
+The kinds of events besides those of all crews (`workloads.applications.crew`):
 
-    ["started", age, life, client id]       its consumer runs
     ["queues", age, life, [queue, ...]]     it has these queues now
     ["delivered", age, life, n, queue, offset, id, attempt, tag]    its listener got a message; with pops, one item
                                             more: the time (ms) for which it is hidden from the others, from then on
@@ -12,73 +10,45 @@ op that took them), the number of the process among those of the member (from 1)
     ["acking", age, life, n]                it is about to acknowledge the message
     ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
     ["done", age, life, n, true|false]      the listener returned: success or failure
-    ["failed", age, life, why]              an exception
-    ["ended", age, life, why]               the process has ended by itself
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from infra.machines.api import InfraError, Node
-from infra.systems.rocketmq.applications.process import Application, Event, Program
+from infra.machines.api import Node
+from infra.systems.rocketmq.applications.process import Program
 from infra.systems.rocketmq.message_body import id_of
-
-START_S: Final = 60.0
-"""The longest time for the start of a process on a busy machine."""
-
-_STOP_S: Final = 15.0
-
-CONSUMER: Final = "consumer"
-"""The name of a process's only part."""
-
-Shown = list[Any]
-"""An event, as described above."""
+from workloads.applications.crew import Crew, Seat, Shown, show_any
 
 
 @dataclass
-class Seat:
-    """One member: its node, and its process, if it has one. joins: the number of its starts."""
+class ConsumerSeat(Seat):
+    """One consumer."""
 
-    name: str
-    node: Node
-    application: Application | None = None
-    starting: asyncio.Task[None] | None = None
-    joins: int = 0
-    ending: asyncio.Task[None] | None = None
     working: dict[tuple[int, int], tuple[Any, int]] = field(default_factory=dict)
     """(life, number of a delivery) -> its message and attempt, until it is done."""
-    told: list[tuple[int, int, Shown]] = field(default_factory=list)
-    """Its events that no op has taken yet, with their times (ns, `time.monotonic_ns`) and lives."""
     acking: dict[tuple[int, int], Any] = field(default_factory=dict)
     """(life, number of a delivery) -> its message, from the begin of its acknowledgement until it is done."""
     owned: Sequence[str] = ()
     """The queues that its process reported last."""
 
-    def hear(self, events: Sequence[Event], life: int) -> list[tuple[Any, int, bool]]:
-        """Keeps events of its process. Returns the messages that it is done with, each with its attempt and result."""
-        done = []
-        for event in events:
-            found = show(event.fields)
-            if found is None:
-                continue
-            self.told.append((event.at, life, found))
-            if found[0] == "queues" and life == self.joins:
-                self.owned = found[1]
-            if found[0] == "delivered":
-                self.working[life, found[1]] = found[4], found[5]
-            elif found[0] == "acking" and (life, found[1]) in self.working:
-                self.acking[life, found[1]] = self.working[life, found[1]][0]
-            elif found[0] == "done" and (life, found[1]) in self.working:
-                self.acking.pop((life, found[1]), None)
-                done.append((*self.working.pop((life, found[1])), found[2]))
-        return done
+    def hear(self, event: Shown, life: int) -> tuple[Any, int, bool] | None:
+        """Learns from an event of its process. Returns the message that it is done with, its attempt and result."""
+        kind, *rest = event
+        if kind == "queues" and life == self.joins:
+            self.owned = rest[0]
+        if kind == "delivered":
+            self.working[life, rest[0]] = rest[3], rest[4]
+        elif kind == "acking" and (life, rest[0]) in self.working:
+            self.acking[life, rest[0]] = self.working[life, rest[0]][0]
+        elif kind == "done" and (life, rest[0]) in self.working:
+            self.acking.pop((life, rest[0]), None)
+            return (*self.working.pop((life, rest[0])), rest[1])
+        return None
 
     @property
     def unsure(self) -> set[Any]:
@@ -86,18 +56,16 @@ class Seat:
         there = None if self.application is None else self.joins
         return {message for (life, _), message in self.acking.items() if life != there}
 
-    def tell(self, kind: str, why: str) -> None:
-        """Adds an event of the harness."""
-        self.told.append((time.monotonic_ns(), self.joins, [kind, why]))
 
+class Consumers(Crew[ConsumerSeat]):
+    """The members of a consumer group.
 
-class Crew:
-    """The members of a group; one event loop.
-
-    consume  the command that starts the consumer, without its instance name. again: the further attempts of a message
-             that failed.
+    consume  the command that starts the consumer, without its names. again: the further attempts of a message that
+             failed.
     queues   those that members report to have; empty: they report none. shared: each member has all of them.
     """
+
+    part = "consumer"
 
     def __init__(
         self,
@@ -109,18 +77,11 @@ class Crew:
         *,
         shared: bool = False,
     ) -> None:
-        self.seats = {f"m{i}": Seat(f"m{i}", node) for i, node in enumerate(nodes)}
-        self._program, self._consume, self._again = program, consume, again
-        self._queues, self._shared = queues, shared
+        seats = [ConsumerSeat(f"m{i}", node) for i, node in enumerate(nodes)]
+        super().__init__(seats, program, {"do": "consume", **consume})
+        self._again, self._queues, self._shared = again, queues, shared
         self._owed: set[Any] = set()
         self._settled: set[Any] = set()
-        self._users = 0
-
-    async def install(self) -> None:
-        """Puts the program on all nodes. Raises InfraError."""
-        await asyncio.to_thread(self._program.prepare)
-        nodes = [seat.node for seat in self.seats.values()]
-        await asyncio.gather(*(asyncio.to_thread(self._program.install, node) for node in nodes))
 
     def owe(self, message: Any) -> None:
         """Notes a message that was acknowledged, and that the group should get."""
@@ -139,93 +100,24 @@ class Crew:
         owners = Counter(queue for seat in there for queue in seat.owned)
         return sum(owners[queue] != (len(there) if self._shared else 1) for queue in self._queues)
 
-    def _hear(self, seat: Seat, events: Sequence[Event], life: int) -> None:
-        settled = seat.hear(events, life)
-        self._settled |= {message for message, attempt, ok in settled if ok or attempt >= self._again}
+    def facts(self, member: str) -> Mapping[str, Any]:
+        return {"behind": self.behind, "astray": self.astray}
 
-    def use(self) -> None:
-        """Notes a user. Each one must call `leave`."""
-        self._users += 1
-
-    async def leave(self) -> None:
-        """Ends all processes with the last user."""
-        self._users -= 1
-        if self._users == 0:
-            for seat in self.seats.values():
-                with suppress(InfraError):
-                    await self.end(seat.name, orderly=False)
-
-    def join(self, member: str) -> str:
-        """Begins to start a member's process and consumer, and returns its name. Its events report the result."""
-        seat = self.seats[member]
-        if seat.application is not None:
-            return f"{member}-{seat.joins}"  # of the phase before
-        seat.joins += 1
+    def joined(self, seat: ConsumerSeat) -> None:
         seat.owned = ()
-        instance = f"{member}-{seat.joins}"
-        application = seat.application = Application(seat.node, f"application-{member}", self._program.argv)
-        seat.starting = asyncio.get_running_loop().create_task(self._start(seat, application, instance))
-        return instance
 
-    async def _start(self, seat: Seat, application: Application, instance: str) -> None:
-        try:
-            await application.start(START_S)
-            await application.tell({"do": "consume", "name": CONSUMER, "instance": instance, **self._consume})
-        except InfraError as problem:
-            if seat.application is application:
-                seat.tell("failed", str(problem))
+    def hear(self, seat: ConsumerSeat, event: Shown, life: int) -> None:
+        done = seat.hear(event, life)
+        if done is not None and (done[2] or done[1] >= self._again):
+            self._settled.add(done[0])
 
-    async def take(self, member: str, wait_s: float) -> list[Shown]:
-        """The events of a member since the last call; waits for the first one. A process that has ended is left out of
-        the group: its last event is `ended`.
-        """
-        seat = self.seats[member]
-        application = seat.application
-        if application is not None:
-            self._hear(seat, await application.take(wait_s), seat.joins)
-            if application.ended and seat.application is application:
-                seat.application = None
-                application.close()
-                seat.tell("ended", await application.last_words())
-        return self._shown(seat)
-
-    async def end(self, member: str, *, orderly: bool) -> list[Shown]:
-        """Ends a member's process, and returns its last events; not `orderly`: kills it. A caller that gives up stops
-        nothing: the next take has the events. Raises InfraError.
-        """
-        seat = self.seats[member]
-        application, seat.application = seat.application, None
-        if application is not None:
-            seat.ending = asyncio.get_running_loop().create_task(self._end(seat, application, orderly, seat.joins))
-            await asyncio.shield(seat.ending)
-        return self._shown(seat)
-
-    async def _end(self, seat: Seat, application: Application, orderly: bool, life: int) -> None:
-        if seat.starting is not None and not seat.starting.done():
-            seat.starting.cancel()
-        try:
-            if orderly:
-                await application.ask({"do": "stop", "name": CONSUMER}, "stopped", _STOP_S)
-        finally:
-            try:
-                await application.kill()
-            finally:
-                self._hear(seat, await application.take(0), life)
-
-    @staticmethod
-    def _shown(seat: Seat) -> list[Shown]:
-        """All events so far in the order of their times, each with its age in place of the time."""
-        now = time.monotonic_ns()
-        told, seat.told = seat.told, []
-        told.sort(key=lambda each: each[0])
-        return [[kind, now - at, life, *rest] for at, life, (kind, *rest) in told]
+    def show(self, fields: Mapping[str, Any]) -> Shown | None:
+        return show(fields)
 
 
 def show(fields: Mapping[str, Any]) -> Shown | None:
-    """An event of the process without its time; None: one that no judge needs."""
+    """An event of a consumer's process without its time; None: one that no judge needs."""
     match fields["event"]:
-        case "started":
-            return ["started", fields["client"]]
         case "queues":
             return ["queues", fields["queues"]]
         case "delivered":
@@ -241,8 +133,4 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
             return ["acked-again", fields["n"], fields["ok"]]
         case "done":
             return ["done", fields["n"], fields["ok"]]
-        case "failed":
-            return ["failed", f"{fields.get('error')}: {fields.get('why')}"]
-        case "nonsense":
-            return ["failed", f"it wrote {fields['line']!r}"]
-    return None
+    return show_any(fields)

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends by RocketMQ's own Java client: one process with a `DefaultMQProducer` on a node of its own, for all clients.
 
-Each send names its queue, so the library makes one attempt. A refusal of the broker has the broker's code, which the
-table of outcomes explains (`infra.systems.rocketmq.protocol.outcomes`). Of the library's own exceptions only two
-certainly sent nothing (`_UNSENT`), and not for asynchronous sends, which wrap all causes in one of them; all others
-leave the outcome unknown.
+Each send names its queue, so the library makes one attempt; `workloads.applications.library` explains its result.
 """
 
 from __future__ import annotations
@@ -18,8 +15,8 @@ from typing import Any, Final
 from infra.machines.api import InfraError, Node
 from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.applications.process import Application, Program
-from infra.systems.rocketmq.protocol.outcomes import outcome_of
 from infra.systems.rocketmq.protocol.sending import Sent
+from workloads.applications.library import MARGIN_S, START_S, sent_of
 from workloads.places import Queue
 
 PRODUCER: Final = "producer"
@@ -30,26 +27,8 @@ LARGE: Final = 128 * 1024
 LARGEST: Final = 4 * 1024 * 1024 - 4096
 """Bytes of the largest ones: a little less than `maxMessageSize`."""
 
-_START_S: Final = 60.0
-_MARGIN_S: Final = 0.1
-"""The library gives up so long before the op does."""
-
 _WAYS: Final[Mapping[str, int]] = {"sync": 50, "async": 25, "batch": 23, "oneway": 2}
 """The ways of sending, with the share (%) of each."""
-
-_CODES: Final[Mapping[str, int]] = {
-    "SEND_OK": 0,
-    "FLUSH_DISK_TIMEOUT": 10,
-    "SLAVE_NOT_AVAILABLE": 11,
-    "FLUSH_SLAVE_TIMEOUT": 12,
-}
-
-_UNSENT: Final[Mapping[str, str]] = {
-    "RemotingConnectException": "no connection",
-    "MQClientException": "the library refused it",
-}
-"""The exceptions before anything is sent: `NettyRemotingClient` without a channel; with a queue that is given,
-`DefaultMQProducerImpl.sendKernelImpl` without an address of the broker, and the checks of a message."""
 
 
 def way_of(message: int) -> str:
@@ -81,7 +60,7 @@ class Sender:
         self._awaited: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._users = 0
         self._starts = 0
-        self._starting, self._writing = asyncio.Lock(), asyncio.Lock()
+        self._starting = asyncio.Lock()
 
     async def open(self) -> None:
         """Puts the program on the node, and starts it. Raises InfraError."""
@@ -116,8 +95,7 @@ class Sender:
         future = self._awaited[message] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(left):
-                async with self._writing:
-                    await application.tell(command)
+                await application.tell(command)
                 return sent_of(await future, wraps=command["how"] == "async", raft_log=self._raft_log)
         except TimeoutError:
             return Sent(Outcome("info", "timed out: the producer did not report a result"))
@@ -142,7 +120,7 @@ class Sender:
             "properties": {name: value for name, value in properties.items() if name != "TAGS"},
             # Batches of large bodies would be larger than a broker takes.
             "how": "sync" if size != self._usual else way_of(message),
-            "timeout_ms": max(1, int((left - _MARGIN_S) * 1000)),
+            "timeout_ms": max(1, int((left - MARGIN_S) * 1000)),
         }
 
     async def _start(self) -> Application:
@@ -150,9 +128,9 @@ class Sender:
         application = Application(self._node, "application-producer", self._program.argv)
         instance = f"{PRODUCER}-{self._starts}"
         try:
-            await application.start(_START_S)
+            await application.start(START_S)
             command = {"do": "produce", "name": PRODUCER, "instance": instance, **self._produce}
-            await application.ask(command, "started", _START_S)
+            await application.ask(command, "started", START_S)
         except BaseException:
             application.close()
             raise
@@ -167,19 +145,3 @@ class Sender:
                     future.set_result(event.fields)
         if self._application is application:
             self._application = None  # the next send starts another one
-
-
-def sent_of(fields: Mapping[str, Any], *, wraps: bool = False, raft_log: bool) -> Sent:
-    """The result of a send, from the event `sent` or `failed`. wraps: it was asynchronous."""
-    if fields["event"] != "sent":
-        error, code, why = str(fields.get("error")), fields.get("code"), fields.get("why")
-        if error == "MQBrokerException" and code is not None:
-            return Sent(outcome_of("send", code, why, raft_log), code=code, remark=why)
-        if error in _UNSENT and not wraps:
-            return Sent(Outcome("fail", f"nothing was sent: {_UNSENT[error]}: {why}"))
-        return Sent(Outcome("info", f"{error}: {why}"))
-    code = _CODES.get(fields["status"])
-    if code is None:
-        return Sent(Outcome("info", "sent one-way: no broker answers"))
-    outcome = outcome_of("send", code, None, raft_log)
-    return Sent(outcome, fields["offset"], fields.get("stored"), code)

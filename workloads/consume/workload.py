@@ -28,10 +28,11 @@ from infra.systems.rocketmq.servers import NAMESRV, PROXY
 from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
 from results.deployment import DeploymentRecord
 from results.op import Op
+from workloads.applications.library import ROUTE_MS
+from workloads.applications.members import Members
 from workloads.brokers import BODY_SIZE
 from workloads.consume.client import ConsumeOps
-from workloads.consume.crew import Crew
-from workloads.consume.members import Members
+from workloads.consume.crew import Consumers
 from workloads.consume.sender import Sender
 from workloads.consume.work import RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
@@ -67,7 +68,6 @@ for late acknowledgements."""
 
 _TRIES: Final = 3
 
-_ROUTE_MS: Final = 5000
 _COMMIT_MS: Final = 5000
 
 
@@ -184,7 +184,7 @@ class ConsumeWorkload(MessageWorkload):
         self.settled_s = SETTLED_S + (LOCK_S if locks else 0)
         # With both, the final reads would have no time.
         self.astray_s = self.settled_s + (0 if locks else HEARTBEAT_S) + 3
-        self._crew: Crew | None = None
+        self._crew: Consumers | None = None
         self._sender: Sender | None = None
 
     @property
@@ -217,7 +217,7 @@ class ConsumeWorkload(MessageWorkload):
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
             "set": {
-                "pollNameServerInterval": _ROUTE_MS,
+                "pollNameServerInterval": ROUTE_MS,
                 "persistConsumerOffsetInterval": _COMMIT_MS,
                 "maxReconsumeTimes": self.again,
                 "consumeThreadMin": 4,
@@ -232,13 +232,13 @@ class ConsumeWorkload(MessageWorkload):
         version, own = str(versions[0]), self.options.application
         program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
         queues = self.places.keys if self.direct else ()
-        self._crew = Crew(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
+        self._crew = Consumers(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
         if self.options.producer == "java":
             produce = {
                 "group": f"producers-{context.run}",
                 "nameservers": _addresses(record, NAMESRV),
-                "set": {"pollNameServerInterval": _ROUTE_MS},
+                "set": {"pollNameServerInterval": ROUTE_MS},
             }
             self._sender = Sender(
                 context.deployment.clients[self.options.members],

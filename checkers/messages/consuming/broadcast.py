@@ -14,8 +14,9 @@ from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
 from checkers.messages.consumer_times import QUIET_S
 from checkers.messages.consuming.stored import stored
-from checkers.messages.consuming.takes import Life, properties_of, subscribed, takes
+from checkers.messages.consuming.takes import properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
+from checkers.messages.reports import Life
 from results.figures import SECOND, many
 from results.record import RunRecord
 from results.verdict import CheckResult

@@ -23,8 +23,9 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consumer_times import HEARTBEAT_S, SETTLED_S
-from checkers.messages.consuming.takes import Life, Takes, takes
+from checkers.messages.consuming.takes import Takes, takes
 from checkers.messages.ops import of_messages
+from checkers.messages.reports import Life
 from results.figures import SECOND, clock, many
 from results.history import History
 from results.op import OK

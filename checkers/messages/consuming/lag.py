@@ -17,9 +17,10 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consuming.stored import last_masters, stored
-from checkers.messages.consuming.takes import Life, Takes, dead_letters, properties_of, subscribed, takes
+from checkers.messages.consuming.takes import Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.log.outcomes import study
 from checkers.messages.ops import of_messages
+from checkers.messages.reports import Life
 from results.figures import SECOND, many
 from results.history import History
 from results.op import OK

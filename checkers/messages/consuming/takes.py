@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of the members of a group: deliveries, results, queues. Source: values of `take`, `crash`, `leave` ops.
-
-The form of an event is that of `workloads.consume.crew`: kind, age, life, and more. Its time is that of the op's
-completion less its age.
-"""
+"""The reports of the members of a group: deliveries, results, queues (`checkers.messages.reports`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from checkers.messages.reports import Life, reports
 from results.history import History
 from results.op import OK
 
@@ -19,18 +16,6 @@ RETRY: Final = "%RETRY%"
 
 UNSURE: Final = "an acknowledgement was sent, and its outcome is not known"
 """The reason why nobody knows if a message comes again."""
-
-_OPS: Final = frozenset({"take", "crash", "leave"})
-
-
-class Life(NamedTuple):
-    """One process of a member."""
-
-    member: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.member} (process {self.number})"
 
 
 @dataclass
@@ -101,10 +86,11 @@ class Takes:
 
 def takes(history: History) -> Takes:
     """The events of all members."""
-    found = Takes()
+    told = reports(history)
+    found = Takes(ends=told.ends, until=told.until)
     open_: dict[tuple[Life, int], Delivery] = {}
     every: dict[tuple[Life, int], Delivery] = {}
-    for at, life, op, kind, rest in sorted(_in_order(_events(history, found)), key=lambda each: each[0]):
+    for at, life, op, kind, rest in told.all:
         match kind:
             case "delivered":
                 n, key, offset, identity, attempt, tag, *hidden = rest
@@ -127,8 +113,6 @@ def takes(history: History) -> Takes:
                 found.queues.setdefault(life, []).append((at, frozenset(rest[0])))
             case "failed" | "ended":
                 found.problems.append((at, life, str(rest[0])))
-                if kind == "ended":
-                    found.ends.setdefault(life, at)
     for (life, _), delivery in open_.items():
         delivery.end = found.ends.get(life)
     return found
@@ -142,38 +126,6 @@ def _hide(delivery: Delivery, at: int, hidden_ms: int | None, *, granted: bool =
     if granted:
         delivery.hides.append((at, until))
     delivery.over = max(delivery.over or 0, until)
-
-
-Told = tuple[int, Life, int, str, Sequence[Any]]
-
-
-def _in_order(events: Iterable[Told]) -> Iterator[Told]:
-    """Yields the events with times that never go back within a member: a completion is stamped a little after the age
-    of its events was taken, by another amount each time.
-    """
-    last: dict[str, int] = {}
-    for at, life, op, kind, rest in events:
-        time = last[life.member] = max(at, last.get(life.member, 0))
-        yield time, life, op, kind, rest
-
-
-def _events(history: History, found: Takes) -> Iterator[Told]:
-    """Yields (time, life, index of the op, kind, further fields)."""
-    current: dict[str, int] = {}
-    for call in history.clients.calls:
-        done, extra = call.completion, call.invoke.extra
-        if call.invoke.f == "join" and done is not None and done.type == OK:
-            current[str(extra.get("member"))] = int(str(done.value).rpartition("-")[2])
-        if call.invoke.f not in _OPS or done is None or done.type != OK:
-            continue
-        member = str(extra.get("member"))
-        for kind, age, life, *rest in done.value or ():
-            yield done.time - age, Life(member, life), done.index, kind, rest
-        if call.invoke.f == "take":
-            found.until = max(found.until, call.start)
-        elif member in current:
-            # It worked until the signal came, which was after the op's begin.
-            found.ends.setdefault(Life(member, current[member]), call.start)
 
 
 def dead_letters(history: History) -> Mapping[Any, list[int]] | None:

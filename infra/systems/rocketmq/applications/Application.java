@@ -63,7 +63,8 @@ public final class Application {
                         : new PushConsumer(pipe, command));
                 return;
             case "produce":
-                parts.put(name, new Producer(pipe, command));
+                boolean transactional = command.has("transactional") && command.get("transactional").getAsBoolean();
+                parts.put(name, transactional ? new TransactionProducer(pipe, command) : new Producer(pipe, command));
                 return;
             case "stop":
                 Part ended = parts.remove(name);

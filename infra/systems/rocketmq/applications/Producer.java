@@ -152,7 +152,8 @@ final class Producer implements Application.Part {
                 command.get("queue").getAsInt());
     }
 
-    private static Message message(JsonObject command) {
+    /** The message of a command. */
+    static Message message(JsonObject command) {
         Message message = new Message(command.get("topic").getAsString(), body(command));
         if (command.has("tags")) {
             message.setTags(command.get("tags").getAsString());

@@ -78,6 +78,7 @@ class Application:
         self.ended = False
         """True after the end of its stdout: the process is gone."""
         self._stream: Stream | None = None
+        self._writing = threading.Lock()
         self._events: deque[Event] = deque()
         self._awaited: list[_Awaited] = []
         self._came = asyncio.Event()
@@ -93,7 +94,7 @@ class Application:
         with self._awaiting("hello") as hello:
             self._stream = await asyncio.to_thread(self._open)
             threading.Thread(target=self._read, args=(self._stream, loop), name=self.label, daemon=True).start()
-            found = await self._next(hello, timeout_s)
+            found = self._good(await self._next(hello, timeout_s))
         self.pid = int(found.fields["pid"])
         return found
 
@@ -101,7 +102,16 @@ class Application:
         """Sends a command to a part, and returns its next event of a kind, which no `take` gets then. Raises
         ApplicationError: it did not come in time, the process failed, or it ended.
         """
-        with self._awaiting(kind, name=command["name"]) as answer:
+        return self._good(await self._request(command, kind, timeout_s, name=command["name"]))
+
+    async def call(self, command: Mapping[str, Any], kind: str, timeout_s: float) -> Event:
+        """Sends a command with a number (`n`) to a part, and returns its event of a kind with this number, or the one
+        that says it failed. No `take` gets it. Raises ApplicationError: none came in time, or the process has ended.
+        """
+        return await self._request(command, kind, timeout_s, name=command["name"], n=command["n"])
+
+    async def _request(self, command: Mapping[str, Any], kind: str, timeout_s: float, **fields: Any) -> Event:
+        with self._awaiting(kind, **fields) as answer:
             await self.tell(command)
             return await self._next(answer, timeout_s)
 
@@ -122,9 +132,12 @@ class Application:
             raise ApplicationError(f"{self.label}: no {awaited.kind!r} within {timeout_s:g} s") from None
         if found is None:
             raise ApplicationError(f"{self.label}: the process has ended; its log: {await self.last_words()}")
-        if found.kind == "failed":
-            raise ApplicationError(f"{self.label}: {found.fields.get('error')}: {found.fields.get('why')}")
         return found
+
+    def _good(self, event: Event) -> Event:
+        if event.kind == "failed":
+            raise ApplicationError(f"{self.label}: {event.fields.get('error')}: {event.fields.get('why')}")
+        return event
 
     def _open(self) -> Stream:
         node: Any = self.node
@@ -133,11 +146,16 @@ class Application:
         return stream
 
     async def tell(self, command: Mapping[str, Any]) -> None:
-        """Sends a command. Raises ApplicationError if the process takes none any more."""
+        """Sends a command; several tasks may do so at once. Raises ApplicationError if the process takes none."""
         stream = self._stream
         data = json.dumps(command).encode() + b"\n"
-        if stream is None or not await asyncio.to_thread(stream.send, data, time.monotonic() + _COMMAND_S):
+        if stream is None or not await asyncio.to_thread(self._write, stream, data):
             raise ApplicationError(f"{self.label}: the process takes no commands")
+
+    def _write(self, stream: Stream, data: bytes) -> bool:
+        """Writes a whole line, also if the task that wanted it is cancelled meanwhile: lines never mix."""
+        with self._writing:
+            return stream.send(data, time.monotonic() + _COMMAND_S)
 
     async def take(self, wait_s: float) -> list[Event]:
         """All events so far; waits for the first one at most `wait_s`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generator for the members of the group: they join, take what their consumers did, crash or leave, and join again."""
+"""Generator for the members of a group: they join, take what their processes did, crash or leave, and join again."""
 
 from __future__ import annotations
 
