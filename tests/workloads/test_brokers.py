@@ -319,7 +319,7 @@ def test_a_transaction_is_opened_asked_about_and_ended() -> None:
             at = {"n1": await stack.enter_async_context(serving(first))}
             at["n2"] = await stack.enter_async_context(serving(asking))
             client = TransactionOps(places(at), Named("n1"), Beliefs(), LONG, False)
-            client.asked = AskedProducer(at, "p")
+            client.furnish(AskedProducer(at, "p"), None)
             await client.open()
             done.append(await client.invoke(op("half")))
             done.append(await client.invoke(op("end", half=done[0].extra["half"], **{"as": "rollback"})))
