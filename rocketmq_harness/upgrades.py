@@ -35,7 +35,8 @@ from rocketmq_harness.certify.suite import promises
 FAULT: Final = "rolling-upgrade"
 RECORD: Final = FOLDER / "upgrades.json"
 _COUNTED: Final = ("kept", "true", "copies")
-"""Promises of a certification that an upgrade can break. (What it owes is never due while it goes on.)"""
+"""Promises of a certification that are counted. (Service is counted by its silence: runs of an older harness do not
+show when each server was down, so their judge excused every outage.)"""
 _SERVED_S: Final = 30.0
 _SERVED: Final = "silence of at most 30 s"
 _TURNS: Final = re.compile(r"\d+ of \d+(?= restarted)")

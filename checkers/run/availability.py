@@ -127,10 +127,12 @@ class Availability:
         )
         long = [(a, b) for a, b in gaps if b - a >= self.limit]
         owed = max((right - left for a, b in long for _, left, right in self._owed(course, a, b)), default=0) / SECOND
-        excuses = _none_in_sync(anyway, outages, self.limit)
-        if long and not anomalies and not excuses and unknown is None:
+        excused = [o for o in anyway if not any(o.start < one.end and one.start < o.end for one in outages)]
+        excuses = _none_in_sync(excused, self.limit)
+        silent = [(a, b) for a, b in long if not any(a <= o.start < b for o in excused)]
+        if silent and not anomalies and unknown is None:
             why = "faults, or pauses of the clients, began again before the limit was over"
-            excuses.append(Excuse("silence-under-faults", len(long), why, self.limit / SECOND, owed))
+            excuses.append(Excuse("silence-under-faults", len(silent), why, self.limit / SECOND, owed))
             reason = f" (service was owed for at most {owed:.1f} s of it without a break: {why}){reason}"
         reason = f"longest silence {longest:.1f} s{reason}"
         invalid = summary_of(anomalies[-1:])
@@ -256,9 +258,8 @@ class Availability:
         return alone + (0 if any(leads.values()) else outage.end - since)
 
 
-def _none_in_sync(anyway: Sequence[_Outage], outages: Sequence[_Outage], limit: int) -> list[Excuse]:
-    """The excuse for the outages among `anyway` that do not overlap one that counts."""
-    excused = [o for o in anyway if not any(o.start < one.end and one.start < o.end for one in outages)]
+def _none_in_sync(excused: Sequence[_Outage], limit: int) -> list[Excuse]:
+    """The excuse for outages that count only where replicas out of sync may lead."""
     if not excused:
         return []
     longest = max(o.end - o.start for o in excused) / SECOND

@@ -32,16 +32,25 @@ def down(node: str) -> Effect:
 
 
 def judged(
-    sets: Sets, faults: Sequence[tuple[float, float, Effect]], traits: Traits = TRAITS, last: int = 120
+    sets: Sets,
+    faults: Sequence[tuple[float, float, Effect]],
+    traits: Traits = TRAITS,
+    *,
+    last: int = 120,
+    reports: int = 200,
+    again: tuple[int, int] = (0, 0),
 ) -> tuple[Verdict, list[str], Sequence[Excuse]]:
-    """Writes are acknowledged to 30 s and from 80 s on. `faults`: begin and end in seconds, and effect."""
+    """Writes are acknowledged to 30 s and from 80 s on. All in seconds. `faults`: begin, end, effect. `reports`: the
+    end of the reports of the set. `again`: a second silence.
+    """
     story = Story()
     for second in range(last):
-        story.write(second + 0.1, "info" if 30 <= second < 80 else "ok", process=second)
+        silent = 30 <= second < 80 or again[0] <= second < again[1]
+        story.write(second + 0.1, "info" if silent else "ok", process=second)
     for number, (begin, end, effect) in enumerate(faults):
         story.strike(number + 1, begin, end, impairs([effect], ["broker"]), effects=[effect])
     seen, members = [], sets[0]
-    for second in range(last):
+    for second in range(min(last, reports)):
         members = sets.get(second, members)
         seen.append(Observation(second * S, "n1", "leader", extra={"in_sync": list(members)}))
     deployment = DeploymentRecord("controller", groups={"a": NODES}, traits=traits)
@@ -103,13 +112,12 @@ def test_a_planted_outage_counts(sets: Sets, faults: Sequence[tuple[float, float
 
 def test_reports_that_end_before_it_excuse_nothing() -> None:
     """Controllers that report no set may have had another one."""
-    story_sets = {0: NODES, 10: ["n1"]}
-    faults = [(5, 8, down("n2")), (5, 9, down("n3")), STALL]
-    story = Story()
-    for second in range(120):
-        story.write(second + 0.1, "info" if 30 <= second < 80 else "ok", process=second)
-    for number, (begin, end, effect) in enumerate(faults):
-        story.strike(number + 1, begin, end, impairs([effect], ["broker"]), effects=[effect])
-    seen = [Observation(at * S, "n1", "leader", extra={"in_sync": list(names)}) for at, names in story_sets.items()]
-    run = replace(story.record(seen), deployment=DeploymentRecord("controller", groups={"a": NODES}, traits=TRAITS))
-    assert Availability(NODES, 30, lambda op: op.type == "ok", QUORUMS).check(run).verdict == Verdict.INVALID
+    assert judged(ALONE, [*KILLS, STALL], reports=24)[0] == Verdict.INVALID
+
+
+def test_another_long_silence_is_counted_by_itself() -> None:
+    """The excuse of one silence hid that of the other."""
+    everybody = [(85 + 14 * n, 88 + 14 * n, down(node)) for n in range(3) for node in NODES]
+    verdict, names, excuses = judged(ALONE, [*KILLS, STALL, *everybody], last=160, again=(85, 120))
+    assert (verdict, names) == (Verdict.VALID, [])
+    assert [(excuse.rule, excuse.used) for excuse in excuses] == [("none-in-sync", 1), ("silence-under-faults", 1)]

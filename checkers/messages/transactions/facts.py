@@ -144,9 +144,8 @@ def collect(run: RunRecord) -> Facts:
 
 def _end_of(call: Call) -> End:
     node = (call.completion.extra if call.completion is not None else {}).get("node")
-    return End(
-        call.invoke.extra["as"], call.outcome, call.start, call.end or call.start, node, call.invoke.index
-    )  # fmt: skip
+    answer, op = call.invoke.extra["as"], call.invoke.index
+    return End(answer, call.outcome, call.start, call.end or call.start, node, op)
 
 
 def _question_of(check: Call) -> Question:
