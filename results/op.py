@@ -34,6 +34,8 @@ EVENTS: Final = frozenset({SERVER_DIED, ROLE_CHANGED, CALM, LOG_LINE})
 event may be between any two others, those of a strike included.
 """
 
+UNREADABLE: Final = "unreadable"
+
 NO_EXTRA: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -53,7 +55,8 @@ class Op:
     error    the reason why it is not `ok`, one line in plain words, or None.
     extra    anything else, JSON values only. Known keys: `node` (the node that got the request), `scheduled` (ns: the
              time that the generator planned; `time` of the invocation is its real start), `phase`
-             (`main`, `recovery`, `final`), `code` (the protocol's answer code), `term`, `log_index`.
+             (`main`, `recovery`, `final`), `code` (the protocol's answer code), `term`, `log_index`, `unreadable`
+             (True: the answer came, and its bytes are no messages).
     """
 
     index: int

@@ -48,7 +48,7 @@ class Upgrade:
     """One run.
 
     began  the time of its start. way: the versions in their order, from that of the start. turns: the restarts (`18 of
-           18`), or "".
+           18`), or "". mends: those of the servers.
     """
 
     began: str
@@ -57,6 +57,7 @@ class Upgrade:
     verdict: str
     run: Run
     turns: str = ""
+    mends: Sequence[str] = ()
 
 
 def upgrades(stores: Iterable[Path]) -> Iterator[Upgrade]:
@@ -75,7 +76,7 @@ def upgrades(stores: Iterable[Path]) -> Iterator[Upgrade]:
             judgement = explain(record, judgement)
             run = replace(judged_run(summary.path, record, judgement), folder="")
             began, topology = str(record.environment.get("started_at")), record.deployment.topology
-            yield Upgrade(began, topology, _way(record), judgement.verdict.value, run, _turns(record))
+            yield Upgrade(began, topology, _way(record), judgement.verdict.value, run, _turns(record), _mends(record))
 
 
 def _way(record: RunRecord) -> Sequence[str]:
@@ -84,6 +85,10 @@ def _way(record: RunRecord) -> Sequence[str]:
     planned: Sequence[Any] = [*plan.get("nemesis", ()), *plan.get("strike", ())]
     to: Sequence[Any] = next((one["to"] for one in planned if one.get("fault") == FAULT), [])
     return [str(plan.get("server", {}).get("version", "")), *map(str, to)]
+
+
+def _mends(record: RunRecord) -> Sequence[str]:
+    return [str(mend) for mend in record.plan.get("server", {}).get("mends", ())]
 
 
 def _turns(record: RunRecord) -> str:
@@ -105,18 +110,19 @@ def table(found: Iterable[Upgrade]) -> list[str]:
         lost = f"{run.lost:,} of {run.acknowledged:,}" if not run.why else run.why
         known = ", ".join(map(str, run.known)) or "-"
         new = ", ".join(run.new) or "-"
-        cells = [one.topology, " -> ".join(one.way), one.turns or "-", one.verdict, lost, silence, known, new]
+        way = " -> ".join(one.way) + (f" with `--mend {','.join(one.mends)}`" if one.mends else "")
+        cells = [one.topology, way, one.turns or "-", one.verdict, lost, silence, known, new]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def counts(found: Iterable[Upgrade]) -> dict[str, dict[str, dict[str, int]]]:
     """Promise -> versions, topology and fault -> `held` and `runs`, as `rocketmq_harness.advice.measured` reads them. A
-    run counts for each of its versions.
+    run counts for each of its versions, and none with mends: no operator has those servers.
     """
     tallies: dict[str, dict[str, dict[str, int]]] = {}
     for one in found:
-        if one.run.why:
+        if one.run.why or one.mends:
             continue
         held = {promise.name: promise.name not in one.run.broken for promise in promises() if promise.name in _COUNTED}
         held[_SERVED] = one.run.silence_s is not None and one.run.silence_s <= _SERVED_S

@@ -16,7 +16,7 @@ from infra.systems.rocketmq.protocol.admin import AdminError
 from infra.systems.rocketmq.protocol.client import Broker, Pulled, Sent
 from infra.systems.rocketmq.protocol.messages import Message
 from infra.systems.rocketmq.protocol.outcomes import STATUSES
-from results.op import Op
+from results.op import UNREADABLE, Op
 from workloads.clients import Foreign
 from workloads.masters import Masters
 from workloads.places import Queue, TopicLayout, queue_of, remake
@@ -253,6 +253,8 @@ def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str
     """A read's completion: the messages as [offset, id], and the other fields of the broker's answer in `extra`."""
     reported = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
     extra |= {name: value for name, value in reported.items() if value is not None}
+    if pulled.unreadable:
+        extra[UNREADABLE] = True
     if pulled.outcome.type != "ok":
         return Completion("fail", None, pulled.outcome.why, extra)
     return _shown(messages, extra)

@@ -83,6 +83,7 @@ class MessageWorkload(Workload):
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         from checkers.controllers.sync_state import SyncState
+        from checkers.messages.answers import Answers
         from checkers.messages.topics import KnownTopics
         from checkers.run.availability import Availability
         from checkers.run.faults import Faults
@@ -95,6 +96,7 @@ class MessageWorkload(Workload):
             Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
             *([SyncState(limit)] if self.replicas_follow and deployment.traits.in_sync else []),
             KnownTopics(),
+            Answers(),
             ServersDied(on_purpose=self.kills),
             Faults(planned=self.plan.faulty),
             Stats(self.needed),

@@ -20,7 +20,7 @@ from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
 from infra.systems.outcome import Outcome
 from results.deployment import DeploymentRecord
-from results.op import Op
+from results.op import UNREADABLE, Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
 from workloads.consuming import Consumers, Drain
 from workloads.log import LogOptions, LogWorkload
@@ -227,6 +227,8 @@ class QueueOps(BrokerClient):
             poll_s=op.extra["wait_s"],
         )
         self.learn(queue.group, node, popped.outcome)
+        if popped.unreadable:
+            extra[UNREADABLE] = True
         value = [
             [
                 Queue(message.topic, queue.group, message.queue).key,

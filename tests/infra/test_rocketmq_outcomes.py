@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from stored_messages import stored
 from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving, silence
 
 from infra.systems.outcome import Outcome, OutcomeType
 from infra.systems.remoting.connection import Broken, Refused, RemotingError, TimedOut
 from infra.systems.rocketmq.protocol.client import Broker, Half, Handle
+from infra.systems.rocketmq.protocol.messages import INNER_BATCH
 from infra.systems.rocketmq.protocol.outcomes import OUTCOMES, Operation, line_of, outcome_of_error
 
 HANDLE = Handle(0, 1, 2, 3, 0, "a", 0, 0)
@@ -212,6 +214,36 @@ def test_without_an_answer_a_read_fails_and_a_change_is_unknown_once_it_was_sent
         nobody = await CALLS[operation](Broker(host, port, deadline_s=LONG))
         assert nobody.type == "fail"
         assert "nothing was sent" in nobody.why
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("body", "unreadable"),
+    [
+        (b"", False),
+        (stored(), False),
+        (stored()[4:], True),
+        (stored()[:-1], True),
+        (stored(system_flag=INNER_BATCH), False),
+    ],
+    ids=["none", "one", "without its size", "cut off", "an inner batch"],
+)
+def test_an_answer_whose_bytes_are_no_messages_is_told_apart_from_silence(body: bytes, unreadable: bool) -> None:
+    """A judge counts such answers; a message of a kind that is not decoded here is none of them."""
+
+    async def test() -> None:
+        async with serving(ToyServer(body=body, popTime="1", invisibleTime="2", reviveQid="0", restNum="0")) as (
+            host,
+            port,
+        ):
+            broker = Broker(host, port, deadline_s=LONG)
+            pulled = await broker.pull("t", 0, 0, group="g")
+            popped = await broker.pop("t", 0, group="g", broker_name="a", invisible_ms=1000)
+        assert (pulled.unreadable, popped.unreadable) == (unreadable, unreadable)
+        if unreadable:
+            assert (pulled.outcome.type, popped.outcome.type) == ("fail", "info")
+            assert pulled.outcome.why.startswith("the answer is invalid: ")
 
     run(test)
 

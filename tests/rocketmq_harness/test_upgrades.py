@@ -55,11 +55,12 @@ def test_the_table_has_a_row_for_each_run_in_the_order_of_versions() -> None:
             "invalid",
             Run("a", lost=3, acknowledged=9_000, silence_s=4.25, known=[5]),
             "12 of 12",
+            ["7", "12"],
         ),
     ]
     lines = table(rows)[2:]
     assert lines == [
-        "| controller | 5.3.3 -> 5.5.0 | 12 of 12 | invalid | 3 of 9,000 | 4.2 s | 5 | - |",
+        "| controller | 5.3.3 -> 5.5.0 with `--mend 7,12` | 12 of 12 | invalid | 3 of 9,000 | 4.2 s | 5 | - |",
         "| controller | 5.10.0 -> 5.11.0 | - | unknown | tried too little: nothing | - | - | - |",
     ]
     page = (ROOT / "docs" / PAGE).read_text()
@@ -67,11 +68,14 @@ def test_the_table_has_a_row_for_each_run_in_the_order_of_versions() -> None:
 
 
 def test_a_run_counts_for_each_of_its_versions() -> None:
-    """A run that decided nothing counts for none."""
+    """A run that decided nothing counts for none, and neither does one on mended servers: operators have others."""
     way = ["5.1.0", "5.2.0", "5.1.0"]
     good, silent = Run("a", silence_s=4.2), Run("b", silence_s=30.5, broken={"kept": {"lost": 3}})
     found = counts(
-        [Upgrade("1", "controller", way, "x", run) for run in (good, silent, Run("c", why="tried too little"))]
+        [
+            *(Upgrade("1", "controller", way, "x", run) for run in (good, silent, Run("c", why="tried too little"))),
+            Upgrade("2", "controller", way, "x", Run("d", silence_s=1.0), "18 of 18", ["7"]),
+        ]
     )
     assert set(found) == {"kept", "true", "copies", "silence of at most 30 s"}
     for version in ("5.1.0", "5.2.0"):

@@ -8,11 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from infra.systems.outcome import Outcome
-from infra.systems.remoting.connection import Broken, Connection, RemotingError, connect
+from infra.systems.remoting.connection import Broken, Connection, Malformed, RemotingError, connect
 from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.codes import VERSION, Request
-from infra.systems.rocketmq.protocol.messages import Message, MessageError, decode_all
+from infra.systems.rocketmq.protocol.messages import Message, MessageError, UnsupportedMessage, decode_all
 from infra.systems.rocketmq.protocol.outcomes import Operation, outcome_of, outcome_of_error
+
+
+class Unreadable(Malformed):
+    """An answer whose bytes are no messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,13 @@ class Link:
             raise Broken(f"{self.address}: {name} is {text[:40]!r}, not a whole number") from None
 
     def messages(self, frame: Frame) -> list[Message]:
-        """The messages in an answer. Raises Broken."""
+        """The messages in an answer. Raises Malformed; Unreadable if its bytes are no messages."""
         try:
             return decode_all(frame.body) if frame.code == 0 else []
+        except UnsupportedMessage as e:
+            raise Malformed(f"{self.address}: {e}") from None
         except MessageError as e:
-            raise Broken(f"{self.address}: {e}") from None
+            raise Unreadable(f"{self.address}: {e}") from None
 
     async def close(self) -> None:
         """Drops the connection. The link may be used again and then makes a new one."""

@@ -43,6 +43,10 @@ class MessageError(Exception):
     """The bytes are no message, or one of an unsupported kind. One line."""
 
 
+class UnsupportedMessage(MessageError):
+    """A message of a kind that is not decoded here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One stored message.
@@ -112,7 +116,7 @@ def decode(data: bytes, at: int = 0) -> tuple[Message, int]:
     if at != start + size:
         raise MessageError(f"byte {start}: a message of {size} bytes whose parts have {at - start}")
     if system & INNER_BATCH:
-        raise MessageError(f"byte {start}: an inner batch, which is not supported")
+        raise UnsupportedMessage(f"byte {start}: an inner batch, which is not supported")
     intact = zlib.crc32(body) & 0x7FFFFFFF == crc
     message = Message(
         topic=topic.decode(errors="replace"),
@@ -153,7 +157,7 @@ def _inflated(body: bytes, system: int, start: int) -> bytes:
     if not system & COMPRESSED:
         return body
     if (system >> 8) & 7 not in _ZLIB:
-        raise MessageError(f"byte {start}: compressed with LZ4 or ZSTD, which is not supported")
+        raise UnsupportedMessage(f"byte {start}: compressed with LZ4 or ZSTD, which is not supported")
     try:
         return zlib.decompress(body)
     except zlib.error as e:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from infra.systems.outcome import Outcome, OutcomeType
-from infra.systems.remoting.connection import Refused, RemotingError, TimedOut
+from infra.systems.remoting.connection import Malformed, Refused, RemotingError, TimedOut
 from infra.systems.rocketmq.protocol.codes import name_of
 
 Operation = Literal["send", "read", "pop", "commit", "ack", "extend", "lock", "end", "recall", "group"]
@@ -221,6 +221,8 @@ def outcome_of_error(operation: Operation, error: RemotingError) -> Outcome:
     if isinstance(error, Refused):
         return Outcome("fail", f"nothing was sent: {error}")
     what = "timed out" if isinstance(error, TimedOut) else "the connection broke"
+    if isinstance(error, Malformed):
+        what = "the answer is invalid"
     return Outcome("fail" if operation in READS else "info", f"{what}: {error}")
 
 

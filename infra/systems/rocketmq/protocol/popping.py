@@ -20,7 +20,7 @@ from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Broken, RemotingError
 from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.codes import Request
-from infra.systems.rocketmq.protocol.link import Link
+from infra.systems.rocketmq.protocol.link import Link, Unreadable
 from infra.systems.rocketmq.protocol.messages import Message
 from infra.systems.rocketmq.protocol.outcomes import outcome_of_error
 
@@ -79,12 +79,15 @@ def retry_topic(topic: str, group: str, version: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Popped:
-    """The result of a pop: each message with the handle of this delivery. `rest`: the number of further messages."""
+    """The result of a pop: each message with the handle of this delivery. `rest`: the number of further messages.
+    `unreadable`: the answer came, and its bytes are no messages.
+    """
 
     outcome: Outcome
     messages: Sequence[tuple[Message, Handle]] = ()
     rest: int | None = None
     code: int | None = None
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class Popping(Link):
                 code=frame.code,
             )
         except RemotingError as error:
-            return Popped(outcome_of_error("pop", error))
+            return Popped(outcome_of_error("pop", error), unreadable=isinstance(error, Unreadable))
 
     async def ack(self, topic: str, handle: Handle | str, *, group: str, deadline_s: float | None = None) -> Acked:
         """Acknowledges a delivery; `topic` is the one that was popped from. Raises ValueError for an invalid handle."""

@@ -13,7 +13,7 @@ from typing import Final
 from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Broken, RemotingError
 from infra.systems.rocketmq.protocol.codes import Request
-from infra.systems.rocketmq.protocol.link import Answer, Link
+from infra.systems.rocketmq.protocol.link import Answer, Link, Unreadable
 from infra.systems.rocketmq.protocol.messages import Message
 from infra.systems.rocketmq.protocol.outcomes import outcome_of_error
 
@@ -38,6 +38,8 @@ class Pulled:
     min: int | None = None
     max: int | None = None
     code: int | None = None
+    unreadable: bool = False
+    """The answer came, and its bytes are no messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Pulling(Link):
                 code=frame.code,
             )
         except RemotingError as error:
-            return Pulled(outcome_of_error("read", error))
+            return Pulled(outcome_of_error("read", error), unreadable=isinstance(error, Unreadable))
 
     async def message_at(self, topic: str, physical: int, *, deadline_s: float | None = None) -> Viewed:
         """The message at a byte of this replica's commit log, also if its queues and its readers do not know it yet.
