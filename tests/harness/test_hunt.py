@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -282,7 +283,7 @@ class Made:
     new: tuple[str, ...] = ("lost",)
     count = 0
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, whole: bool = False, ended: Iterable[str] = ()) -> None:
         self.store = store
 
     def __enter__(self) -> Made:
