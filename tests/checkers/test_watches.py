@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches: each alarm is an anomaly that the judges report too, good runs raise none, and an event costs the same however
-long the history is.
+"""Watches: each alarm is an anomaly that the judges report too, good runs raise none, and the cost of an event does not
+grow with the history.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that an anomaly ends early: the rest is as usual, the verdict is never valid, and series claim only what was run.
-"""
+"""Runs that an anomaly ends early: the verdict is never valid, and series claim only what was run."""
 
 from __future__ import annotations
 
@@ -341,7 +340,7 @@ def test_the_result_of_a_run_has_its_early_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_hunt_ends_the_load_of_an_arm_once(whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after a common anomaly is new, and only whole loads show it."""
+    """Only whole loads show what comes after a common anomaly."""
     asked: list[list[str]] = []
 
     def start(made: Plan, args: list[str], store: Path) -> ChildRun:
