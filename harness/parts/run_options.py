@@ -14,7 +14,7 @@ from harness.parts.completion import TARGETS, folders, mend_ids, names_of, versi
 from harness.plan.defaults import default_fault, default_workload
 from harness.values import FAIL_ON, STORE, FilePath, FiniteRange, duration
 
-ANY: Final = "any"
+ANY: Final = "every"
 """The value of `--end-early` without names."""
 
 GROUPS: Final[Mapping[str, tuple[click.Option, ...]]] = {
