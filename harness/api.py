@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from harness.plan.plan import Plan
     from infra.machines.api import Lease, Node
     from infra.systems.api import Deployment
+    from results.alarm import Alarm
     from results.deployment import DeploymentRecord
     from results.op import Op, OpType
 
@@ -86,6 +87,9 @@ class PhaseSession(Protocol):
     def strikes(self) -> Generator:
         """The nemesis' ops of the plan."""
 
+    def until_alarm(self, ops: Generator) -> Generator:
+        """`ops`, which have no more once an alarm ends the load early (`Workload.watch`)."""
+
     async def heal(self) -> None:
         """Ends every active fault."""
 
@@ -107,6 +111,15 @@ class Phase(Protocol):
 
     async def run(self, session: PhaseSession) -> None:
         """Executes the phase. It ends early if the run is stopped."""
+
+
+class Watch(Protocol):
+    """A cheap judge that sees the events of clients one by one, as they are journaled (`Workload.watch`)."""
+
+    def see(self, op: Op) -> Alarm | None:
+        """Takes one event, an invocation or a completion. Returns an alarm that it proves. Called in the event loop:
+        microseconds are right.
+        """
 
 
 class ClientProtocol:
@@ -231,6 +244,13 @@ class Workload(ABC):
     def permits(self) -> Mapping[str, str]:
         """Anomaly -> why its clients, rather than the servers, may cause it: shown with its count, not failed."""
         return {}
+
+    def watch(self) -> Watch | None:
+        """Returns a new watch of the load under faults, for runs that an anomaly may end early (`--end-early`). Its
+        alarms must follow from the events so far, whatever comes later: the full judgement must report each of them.
+        None: the load always runs to its end.
+        """
+        return None
 
     def after_stop(self, context: RunContext, folder: Path) -> None:  # noqa: B027  (most have nothing to read)
         """Reads the servers' files and stores their content below `folder`/nodes/NODE. Called with `stops_servers`, and

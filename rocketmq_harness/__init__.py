@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Phase,
         RunContext,
         Target,
+        Watch,
         Workload,
     )
     from harness.cluster_view import ClusterView
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from infra.options import NoOptions, Seconds, Size, option
     from infra.systems.api import Deployment, Server, ServerSettings, Status, Topology
     from nemesis.process import Kill, ProcessFault
+    from results.alarm import Alarm
     from results.deployment import DeploymentRecord
     from results.errors import HistoryError
     from results.formats import ReadOptions, read_history
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANYTHING",
     "MODELS",
+    "Alarm",
     "Anomaly",
     "Backend",
     "Capability",
@@ -138,6 +141,7 @@ __all__ = [
     "Target",
     "Topology",
     "Verdict",
+    "Watch",
     "Workload",
     "assert_linearizable",
     "assert_log",
@@ -171,7 +175,7 @@ _PLACES: Final = {
         "checkers.messages.ops": "validate",
         "checkers.run.stats": "Stats",
         "harness.api": "Client ClientProtocol Completion Evidence Fault Injection "
-        "NoTarget NodeFault Phase RunContext Target Workload",
+        "NoTarget NodeFault Phase RunContext Target Watch Workload",
         "harness.cluster_view": "ClusterView",
         "harness.generator": "Generator Invocation",
         "harness.plan.plan": "Plan",
@@ -182,6 +186,7 @@ _PLACES: Final = {
         "infra.options": "NoOptions Seconds Size option",
         "infra.systems.api": "Deployment Server ServerSettings Status Topology",
         "nemesis.process": "Kill ProcessFault",
+        "results.alarm": "Alarm",
         "results.deployment": "DeploymentRecord",
         "results.errors": "HistoryError",
         "results.formats": "ReadOptions read_history",

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import harness.generator as gen
-from harness.api import Client, Completion, RunContext
+from harness.api import Client, Completion, RunContext, Watch
 from harness.generator import PENDING, Generator, Invocation, Step
 from harness.generator.context import Context
 from infra.options import Seconds, option
@@ -174,6 +174,11 @@ class DelayWorkload(MessageWorkload):
         return [
             Delays(self.options.late_after, every + max(5.0, every / 4)),
         ]
+
+    def watch(self) -> Watch | None:
+        from checkers.messages.watches import DelayWatch
+
+        return DelayWatch()
 
     @property
     def needed(self) -> Sequence[str]:

@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 import harness.generator as gen
-from harness.api import Client, Completion, RunContext
+from harness.api import Client, Completion, RunContext, Watch
 from harness.generator import Generator
 from infra.options import option
 from results.deployment import DeploymentRecord
@@ -87,6 +87,11 @@ class LogWorkload(MessageWorkload):
             MessageIds(),
             *([GroundTruth()] if self.options.ground_truth else []),
         ]
+
+    def watch(self) -> Watch | None:
+        from checkers.messages.watches import LogWatch
+
+        return LogWatch()
 
     @property
     def needed(self) -> Sequence[str]:

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import harness.generator as gen
-from harness.api import Client, Completion, RunContext, Workload
+from harness.api import Client, Completion, RunContext, Watch, Workload
 from harness.generator import Generator, Invocation
 from infra.options import option
 from infra.systems.dledger.client import Answer, ReadMode, RegisterClient
@@ -104,6 +104,11 @@ class RegisterWorkload(Workload):
             Faults(planned=self.plan.faulty),
             Stats(["read", "write", "cas"]),
         ]
+
+    def watch(self) -> Watch | None:
+        from checkers.linearizability.register_watch import RegisterWatch
+
+        return RegisterWatch()
 
     def after_stop(self, context: RunContext, folder: Path) -> None:
         """The Raft log of every server."""

@@ -20,7 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
-from harness.api import Client, Completion, RunContext
+from harness.api import Client, Completion, RunContext, Watch
 from harness.generator import PENDING, Generator, Invocation, Pending, Source, Step
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
@@ -285,6 +285,11 @@ class TransactionWorkload(MessageWorkload):
         from checkers.messages.transactions import Transactions
 
         return [Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.late_s)]
+
+    def watch(self) -> Watch | None:
+        from checkers.messages.watches import TransactionWatch
+
+        return TransactionWatch(ends=not self.java)
 
     @property
     def needed(self) -> Sequence[str]:

@@ -13,6 +13,7 @@ from harness.findings.reproduce import Subject, judged, own_options
 from harness.findings.signature import Sight
 from harness.plan.plan import PlanError
 from harness.series.child import ChildRun, run_child
+from harness.series.early import EarlyEnds
 from harness.series.limits import Spent
 from harness.series.shared import SharedCluster
 from results.verdict import Verdict
@@ -22,7 +23,10 @@ Build = tuple[str, Sequence[str]]
 
 
 class Runner:
-    """Runs builds, one run a call (`harness.bisect.search.Trial`). Runs of one build in a row share a kept cluster."""
+    """Runs builds, one run a call (`harness.bisect.search.Trial`). Runs of one build in a row share a kept cluster.
+
+    whole: no run ends early.
+    """
 
     def __init__(
         self,
@@ -32,9 +36,11 @@ class Runner:
         store: Path,
         until: float | None,
         say: Callable[[str], None],
+        whole: bool = False,
     ) -> None:
         self.subject, self.extra, self.builds, self.store = subject, extra, builds, store
         self.until, self.say = until, say
+        self.early = EarlyEnds(not whole, subject.signature.anomalies if subject.signature is not None else ())
         self._shared = SharedCluster()
         self._last: int | None = None
         self._count = 0
@@ -53,7 +59,7 @@ class Runner:
             self._shared.remove()
         self._last, self._count = number, self._count + 1
         name, words = self.builds[number]
-        args = [*self.subject.args, *self.extra, *words, *own_options(self.subject)]
+        args = [*self.subject.args, *self.extra, *words, *own_options(self.subject), *self.early.options]
 
         def start(own: Sequence[str]) -> ChildRun:
             return run_child([*args, *own], self.store)
@@ -65,6 +71,7 @@ class Runner:
         if shared is not None:
             shared.after(sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
         self.say(f"  {self._count:>3}  {name:<8} {seen.sight.value:<9} {seen.why}")
+        self.early.note(run, seen.sight != Sight.NOT_TRIED, self.say)
         return None if seen.sight == Sight.NOT_TRIED else seen.sight == Sight.SHOWN
 
 

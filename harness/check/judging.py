@@ -13,6 +13,7 @@ from harness.api import Workload
 from harness.check.run_judges import judges_of
 from harness.parts import registry
 from harness.plan.plan import Plan
+from results.alarm import EarlyEnd
 from results.errors import HistoryError
 from results.evidence import changes, digests
 from results.evidence import describe as describe_changes
@@ -36,8 +37,8 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     (`harness.check.run_judges`), and at last its machines and its end.
 
     A malformed history is a failure of the harness, as is one whose nodes were lost: it is not judged further. A run
-    that was interrupted, or whose end is missing, is never `valid`; one that left a fault behind is a failure of the
-    harness.
+    that was interrupted, that an alarm ended early, or whose end is missing, is never `valid`; one that left a fault
+    behind is a failure of the harness.
     """
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
@@ -47,7 +48,27 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
         why = f"the nodes went away during the run: {record.environment[NODES_GONE]}"
         return Judgement([*first.results, CheckResult("nodes", Verdict.HARNESS_FAILURE, why)])
     found = judge(record, [*checkers, *judges_of(record)]).results
-    return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
+    return Judgement([*first.results, *found, *_machine(record), *_early_end(record, found), *_ending(record)])
+
+
+def _early_end(record: RunRecord, found: Sequence[CheckResult]) -> list[CheckResult]:
+    """The line about a load that an alarm ended early. It is `unknown`: the rest of the plan was not run, so such a run
+    is never `valid`, whatever the judges found of the alarm.
+    """
+    early = EarlyEnd.of(record.environment)
+    if early is None:
+        return []
+    confirmed = any(a.counts and a.name in early.names for result in found for a in result.anomalies)
+    reason = early.describe() if confirmed else f"{early.describe()}; no judge reported this"
+    stats = {
+        "op": early.op,
+        "at_s": round(early.at_s, 1),
+        "names": list(early.names),
+        "not_run_s": early.not_run_s,
+        "strikes_left": early.strikes_left,
+        "confirmed": confirmed,
+    }
+    return [CheckResult("early-end", Verdict.UNKNOWN, reason, stats=stats)]
 
 
 def _machine(record: RunRecord) -> list[CheckResult]:

@@ -27,6 +27,7 @@ from results.verdict import Verdict
 @click.option("--max-runs", type=click.IntRange(1, 100_000), default=60, show_default=True, help="The most runs.")
 @click.option("--hours", type=FiniteRange(0, 8784, min_open=True), help="Begin no run after this time.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
+@click.option("--whole", is_flag=True, help="Run each load to its end, although its operations prove the anomaly.")
 @store_option
 def bisect(
     what: str,
@@ -36,6 +37,7 @@ def bisect(
     max_runs: int,
     hours: float | None,
     options: tuple[str, ...],
+    whole: bool,
     store: Path,
 ) -> None:
     """Find the version or build in which a defect came in, and the one in which it went, by runs that may miss it.
@@ -65,7 +67,7 @@ def bisect(
         check_words([*subject.args, *extra, *words])
     until = None if hours is None else time.monotonic() + hours * 3600
     terminal.say(f"{subject.title}: {len(named)} builds, {named[0][0]} to {named[-1][0]}; at most {max_runs} runs")
-    with Runner(subject, extra, named, store, until, terminal.say) as runner:
+    with Runner(subject, extra, named, store, until, terminal.say, whole) as runner:
         answer = search(len(named), runner, max_runs)
     terminal.say_all(lines(answer, [name for name, _ in named]))
     end((Verdict.VALID if answer.sure else Verdict.UNKNOWN).exit_code)

@@ -37,6 +37,11 @@ _MENDED: Final = ("--mend", "--version", "--server-jars")
 )
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--workload queue".')
 @click.option("--released", is_flag=True, help="Servers as they were released, without the mends of known findings.")
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="Run each load to its end. Otherwise, the first anomaly that the operations of an arm prove ends its load.",
+)
 @click.option("--seed", type=int, help="Seed of the choices.  [default: random]")
 @click.option(
     "--seed-store",
@@ -75,6 +80,7 @@ def hunt(
     suite: Path | None,
     options: tuple[str, ...],
     released: bool,
+    whole: bool,
     seed: int | None,
     seed_stores: tuple[Path, ...],
     shrink_runs: int,
@@ -131,11 +137,12 @@ def hunt(
 
     shrunk: dict[str, str] = {}
     try:
-        with Runs(store) as runs:
+        ended = {entry.arm for entry in before if entry.outcome.early}
+        with Runs(store, whole, ended) as runs:
             state.run(runs, lambda: time.monotonic() - began, over, tell)
         for entry in first_sights(state.entries[earlier:]) if shrink_runs else ():
             terminal.say(f"shrink    {', '.join(entry.first)}")
-            done = smaller(entry, output, store, shrink_runs, began + all_s, terminal.say)
+            done = smaller(entry, output, store, shrink_runs, began + all_s, terminal.say, whole)
             if done is not None:
                 account, place = done
                 rate = f"{account.last[0]} of {account.last[1]}" if account.last[1] else "not verified"
@@ -159,6 +166,7 @@ def _line(entry: Entry) -> str:
     news = f"  NEW {', '.join(entry.first)}" if entry.first else f"  again {', '.join(found.new)}" if found.new else ""
     known = f"  known {', '.join(map(str, found.known))}" if found.known else ""
     where = found.folder if entry.first else found.problem
+    news += "  ended early" if found.early else ""
     head = f"  {entry.at_s / 60:5.1f} min  {entry.mode:<7}  {found.verdict or 'no run':<9}"
     return f"{head}  {entry.arm}{news}{known}  {where}".rstrip()
 

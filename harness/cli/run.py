@@ -24,7 +24,7 @@ from harness.parts.completion import words
 from harness.parts.named import named_faults
 from harness.parts.registry import PlugIn
 from harness.parts.resolve import ResolvedPlan, remarks, resolve
-from harness.parts.run_options import GROUPS, OPTIONS
+from harness.parts.run_options import ANY, GROUPS, OPTIONS
 from harness.plan.plan import Plan, PlanError
 from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
@@ -209,6 +209,7 @@ def run(
     dry_run: bool,
     keep: bool,
     keep_journal: bool,
+    end_early: str | None,
     reuse: str | None,
     replay: str | None,
     json_file: Path | None,
@@ -230,19 +231,30 @@ def run(
     from harness.check.summary import summary
     from harness.run import lifecycle
 
+    early = ending_names(end_early)
     plan = _planned(ctx, plan_file, reuse, replay, options)
     if dry_run:
         lifecycle.check(plan, keep=keep, reuse=reuse)
         _say_remarks(plan)
         terminal.say_all(plan.to_toml().splitlines())
         return
-    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse, keep_journal=keep_journal)
+    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse, keep_journal=keep_journal, end_early=early)
     _say_remarks(plan)
     outcome = lifecycle.run(prepared, Store(store), terminal.say)
     terminal.say_all(summary(outcome, plan))
     if json_file is not None:
         write_text(json_file, json.dumps(outcome.to_json()) + "\n", "the summary")
     end(outcome.judgement.exit_code(FailOn(fail_on)))
+
+
+def ending_names(text: str | None) -> frozenset[str] | None:
+    """The anomalies of `--end-early`: none without it; empty: any. Raises PlanError."""
+    if text is None or text == ANY:
+        return None if text is None else frozenset()
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise PlanError(f"--end-early={text!r}: names of anomalies, separated by commas, are right, or no value")
+    return frozenset(names)
 
 
 def _say_remarks(plan: ResolvedPlan) -> None:
@@ -269,7 +281,8 @@ def _resolved(words: Sequence[str]) -> ResolvedPlan:
     with run.make_context("harness run", list(words)) as ctx:
         given = dict(ctx.params)
         plan_file, reuse, replay = (given.pop(name) for name in ("plan_file", "reuse", "replay"))
-        for name in ("store", "dry_run", "keep", "keep_journal", "json_file", "fail_on"):
+        ending_names(given.get("end_early"))
+        for name in ("store", "dry_run", "keep", "keep_journal", "end_early", "json_file", "fail_on"):
             given.pop(name)
         return _planned(ctx, plan_file, reuse, replay, given)
 

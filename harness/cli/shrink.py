@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--max-runs", type=click.IntRange(1, 100_000), default=120, show_default=True, help="The most runs.")
 @click.option("--hours", type=FiniteRange(0, 8784, min_open=True), help="Begin no run after this time.")
 @click.option("--fresh", is_flag=True, help="A new cluster for each run: for what needs the start of the servers.")
+@click.option("--whole", is_flag=True, help="Run each load to its end, although its operations prove the anomaly.")
 @click.option(
     "--output",
     type=FilePath(file_okay=False),
@@ -43,6 +44,7 @@ def shrink(
     max_runs: int,
     hours: float | None,
     fresh: bool,
+    whole: bool,
     output: Path,
     store: Path,
 ) -> None:
@@ -70,9 +72,9 @@ def shrink(
         word = {True: "accepted", False: "refused", None: "not decided"}[tried.accepted]
         terminal.say(f"{word:<11} {tried.name}: {tried.shown} of {tried.runs}")
 
-    with Runner(subject, output, store, max_runs, until, terminal.say, fresh) as runner:
+    with Runner(subject, output, store, max_runs, until, terminal.say, fresh, whole) as runner:
         account = search(plan, runner, tell)
-    write_results(account, subject, output)
+    write_results(account, subject, output, runner.early.count)
     shown, runs = account.last
     verified = f"verified, {shown} of {runs}" if runs else "not verified"
     terminal.say(f"{len(account.plan.strikes)} strikes, {account.plan.time_limit_s:g} s, {verified}: {account.ended}")

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from checkers.base.evidence import own_lines, stamped_lines
 from harness.findings.patterns import LIMIT_S, LINE, TookTooLong, in_time
+from results.alarm import EarlyEnd
 from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, Judgement, Verdict
@@ -66,7 +67,16 @@ class Signature:
     unless: str | None = None
 
     def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
-        """Returns whether a judged run shows the finding, with the reason."""
+        """Returns whether a judged run shows the finding, with the reason. One that ended early without it tried
+        nothing: it might have come later.
+        """
+        found = self._look(record, judgement)
+        early = EarlyEnd.of(record.environment)
+        if found.sight == Sight.NOT_SHOWN and early is not None:
+            return Sighting(Sight.NOT_TRIED, f"{found.why}; {early.describe()}")
+        return found
+
+    def _look(self, record: RunRecord, judgement: Judgement) -> Sighting:
         named = [a for a in judgement.anomalies if self._means(a) and (self.permitted or a.legal is None)]
         certain = [a for a in named if a.doubt is None]
         if certain:

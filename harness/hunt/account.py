@@ -26,7 +26,10 @@ def account_lines(hunt: Hunt, left_out: Mapping[str, Sequence[str]], shrunk: Map
     yield f"# Hunt, seed {hunt.seed}"
     yield ""
     names = ", ".join(name for entry in new for name in entry.first) or "nothing"
-    yield f"{many(len(entries), 'run')} in {_minutes(entries)}; new: {names}."
+    early = [entry.outcome for entry in entries if entry.outcome.early]
+    not_run = sum(one.not_run_s for one in early) / 60
+    ended = f" {many(len(early), 'load')} ended early: {not_run:.1f} min of planned load were not run." if early else ""
+    yield f"{many(len(entries), 'run')} in {_minutes(entries)}; new: {names}.{ended}"
     for entry in new:
         yield from _sight(entry, [one for one in entries if set(entry.first) & set(one.outcome.new)], shrunk)
     yield ""
@@ -62,6 +65,9 @@ def _sight(entry: Entry, showing: Sequence[Entry], shrunk: Mapping[str, str]) ->
     yield f"## {', '.join(entry.first)}"
     yield ""
     yield f"{entry.arm}, after {entry.at_s / 60:.0f} min, mode {entry.mode}; {many(len(showing), 'run')} showed it."
+    if entry.outcome.early:
+        yield ""
+        yield f"{entry.outcome.early[0].upper()}{entry.outcome.early[1:]}."
     yield ""
     try:
         judgement = read_verdict(Path(entry.outcome.folder) / "verdict.json")

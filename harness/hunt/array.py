@@ -84,9 +84,10 @@ class CoveringArray:
         found = (frozenset({(axis, value), *some}) for some in combinations(row.items(), self.strength - 1))
         return sum(self._weight[some] for some in found if some in left)
 
-    def came_about(self, row: Row) -> None:
-        """All strikes of the row took effect."""
-        self.open -= self.tuples(row)
+    def came_about(self, row: Row, axes: Collection[str] | None = None) -> None:
+        """All strikes of the row took effect. axes: only these came about; None: all."""
+        found = self.tuples(row)
+        self.open -= found if axes is None else {some for some in found if all(axis in axes for axis, _ in some)}
 
     def did_not(self, row: Row) -> None:
         """An event of the row did not come, or the time was over."""

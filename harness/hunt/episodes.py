@@ -53,6 +53,20 @@ def idle(row: Row) -> set[str]:
     return {"when", "second_for"} if row.get("second") == NONE else set()
 
 
+def axes_run(row: Row, ids: Sequence[int], struck: Collection[int], healed: Collection[int]) -> set[str]:
+    """The axes that came about in the episode in which a load ended early: a duration only if it was over, and the gap
+    behind the episode never.
+    """
+    found = set()
+    if ids[0] in struck:
+        found |= {"first"} | ({"first_for"} if ids[0] in healed else set())
+    if row["second"] == NONE:
+        found |= {"second"} if ids[0] in struck and ids[0] in healed else set()
+    elif ids[-1] in struck:
+        found |= {"second", "when"} | ({"second_for"} if ids[-1] in healed else set())
+    return found
+
+
 def length_s(row: Row) -> float:
     """The usual length of an episode."""
     first = seconds(row["first_for"], "for")

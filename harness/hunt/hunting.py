@@ -48,7 +48,10 @@ class Outcome:
     """The result of a run.
 
     verdict  "" without a run, whose reason is `problem`. new: anomalies that no finding explains and that are not in
-             doubt. known: ids of findings. struck: ids of the strikes that took effect.
+             doubt. known: ids of findings. struck: ids of the strikes that took effect; healed: of those whose time
+             was over.
+    early    describes the early end of its load (`results.alarm.EarlyEnd`); "": it ran to its end. not_run_s: seconds
+             of the planned load that were not run.
     """
 
     verdict: str
@@ -57,6 +60,9 @@ class Outcome:
     struck: Sequence[int] = ()
     folder: str = ""
     problem: str = ""
+    healed: Sequence[int] = ()
+    early: str = ""
+    not_run_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -160,10 +166,15 @@ class Hunt:
     def _credit(self, entry: Entry) -> None:
         if entry.arm not in self.pairs or not entry.outcome.folder:
             return
-        struck = set(entry.outcome.struck)
+        struck, healed = set(entry.outcome.struck), set(entry.outcome.healed)
         for array in (self.pairs[entry.arm], self.triples[entry.arm]):
-            for row, ids in zip(entry.rows, entry.ids, strict=True):
-                (array.came_about if struck.issuperset(ids) else array.did_not)(row)
+            for number, (row, ids) in enumerate(zip(entry.rows, entry.ids, strict=True)):
+                later = {strike for others in entry.ids[number + 1 :] for strike in others}
+                if entry.outcome.early and struck.isdisjoint(later):
+                    # The load ended in this episode, or before it: only what was run counts, and nothing was in vain.
+                    array.came_about(row, episodes.axes_run(row, ids, struck, healed))
+                else:
+                    (array.came_about if struck.issuperset(ids) else array.did_not)(row)
 
 
 def first_sights(entries: Iterable[Entry]) -> list[Entry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +16,13 @@ from harness.series.child import ChildRun, run_plan
 from harness.series.shared import SharedCluster
 from harness.shrink.running import Runner, write_results
 from harness.shrink.shrinking import Account, shrink
+from results.alarm import EarlyEnd
 from results.durable import append_text
 from results.errors import ExpectedError, HistoryError
 from results.op import INVOKE
 from results.reading import opened
-from results.store import RunDir, Store
+from results.record import RunRecord
+from results.store import Store
 from results.verdict import Judgement, Verdict
 from results.verdict_file import read_verdict
 
@@ -30,10 +32,15 @@ _WHAT: Final = "the ledger of the hunt"
 
 
 class Runs:
-    """Runs plans one after the other (`harness.hunt.hunting.Trial`). Runs of one arm in a row share a kept cluster."""
+    """Runs plans one after the other (`harness.hunt.hunting.Trial`). Runs of one arm in a row share a kept cluster.
 
-    def __init__(self, store: Path) -> None:
-        self.store = store
+    The first anomaly that the operations of an arm prove ends the load of its run early. The runs that follow on this
+    arm are whole: what would come after the same anomaly is new. whole: all runs are. ended: arms with an early end in
+    an earlier call.
+    """
+
+    def __init__(self, store: Path, whole: bool = False, ended: Iterable[str] = ()) -> None:
+        self.store, self.whole, self._ended = store, whole, set(ended)
         self._shared = SharedCluster()
         self._last = ""
 
@@ -50,13 +57,17 @@ class Runs:
         self._last = arm.name
         seed = str(int.from_bytes(os.urandom(3), "big"))
 
+        early = [] if self.whole or arm.name in self._ended else ["--end-early"]
+
         def start(own: Sequence[str]) -> ChildRun:
-            return run_plan(plan, [*arm.words, "--seed", seed, *own], self.store)
+            return run_plan(plan, [*arm.words, "--seed", seed, *early, *own], self.store)
 
         run = self._shared.run(start) if arm.kept else start([])
         if run.stopped is not None:
             raise run.stopped
         found = outcome_of(run)
+        if found.early:
+            self._ended.add(arm.name)
         if arm.kept:
             self._shared.after(sound=found.verdict == Verdict.VALID.value)
         return found
@@ -69,12 +80,17 @@ def outcome_of(run: ChildRun) -> Outcome:
     folder = str(run.folder.path)
     try:
         judgement = read_verdict(run.folder.verdict)
-        struck = _struck(run.folder)
+        record = run.folder.load()
+        early = EarlyEnd.of(record.environment)
+        struck, healed = _struck(record, early)
     except ExpectedError as problem:
         return Outcome(Verdict.HARNESS_FAILURE.value, folder=folder, problem=str(problem))
     known = [finding.id for finding in judgement.known]
     why = judgement.reason if judgement.verdict in (Verdict.HARNESS_FAILURE, Verdict.UNKNOWN) else ""
-    return Outcome(judgement.verdict.value, unexplained(judgement), known, struck, folder, why)
+    ended, not_run_s = ("", 0.0) if early is None else (early.describe(), early.not_run_s)
+    return Outcome(
+        judgement.verdict.value, unexplained(judgement), known, struck, folder, why, healed, ended, not_run_s
+    )
 
 
 def unexplained(judgement: Judgement) -> list[str]:
@@ -83,10 +99,19 @@ def unexplained(judgement: Judgement) -> list[str]:
     return [name for name in dict.fromkeys(judgement.new or ()) if name in sure]
 
 
-def _struck(folder: RunDir) -> list[int]:
-    """The ids of the strikes that took effect."""
-    ops = (op for op in folder.load().history if op.process < 0 and op.f == "inject" and op.type != INVOKE)
-    return sorted({int(op.value["id"]) for op in ops if isinstance(op.value, dict) and op.value.get("seen")})
+def _struck(record: RunRecord, early: EarlyEnd | None) -> tuple[list[int], list[int]]:
+    """The ids of the strikes that took effect, and of those whose time was over: the heal after an early end is not
+    their own.
+    """
+    struck, healed = set[int](), set[int]()
+    for op in record.history.nemesis:
+        if not isinstance(op.value, Mapping):
+            continue
+        if op.f == "inject" and op.type != INVOKE and op.value.get("seen"):
+            struck.add(int(op.value["id"]))
+        elif op.f == "heal" and op.type == INVOKE and (early is None or op.index < early.op):
+            healed.add(int(op.value["id"]))
+    return sorted(struck), sorted(healed)
 
 
 def read_entries(folder: Path) -> list[Entry]:
@@ -128,9 +153,15 @@ def seeds_of(stores: Iterable[Path]) -> list[Plan]:
 
 
 def smaller(
-    entry: Entry, folder: Path, store: Path, most: int, until: float, say: Callable[[str], None]
+    entry: Entry,
+    folder: Path,
+    store: Path,
+    most: int,
+    until: float,
+    say: Callable[[str], None],
+    whole: bool = False,
 ) -> tuple[Account, Path] | None:
-    """Shrinks the plan of a run that showed something new. None: it cannot be read any more."""
+    """Shrinks the plan of a run that showed something new. None: it cannot be read any more. whole: see `Runs`."""
     try:
         subject = of_path(Path(entry.outcome.folder), entry.first)
         plan = Plan.read(Path(entry.outcome.folder) / "effective.toml")
@@ -138,9 +169,9 @@ def smaller(
         say(f"  not shrunk: {problem}")
         return None
     place = folder / "-".join(("shrunk", *entry.first))[:80]
-    with Runner(subject, place, store, most, until, say) as runner:
+    with Runner(subject, place, store, most, until, say, whole=whole) as runner:
         account = shrink(plan, runner)
-    write_results(account, subject, place)
+    write_results(account, subject, place, runner.early.count)
     return account, place
 
 

@@ -18,7 +18,7 @@ A strike waits for `KIND`, or for `KIND:TEXT`: an event of that kind whose text 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -77,14 +77,16 @@ def meets(after: str, event: tuple[str, str]) -> bool:
     return kind == event[0] and text in event[1]
 
 
-def generator(strikes: Sequence[Strike]) -> Generator:
+def generator(strikes: Sequence[Strike], over: Callable[[], bool] = lambda: False) -> Generator:
     """The strikes as the nemesis' ops, from the start of the phase on: `inject`, `heal`, and `skip` for one whose event
     did not come in time, and for a timed one whose time was over before it could begin. Of a heal and an inject that
     are due at one time the heal comes first.
 
     It must get all events, those of clients too, so it is a generator of all threads, not only of the nemesis's.
+
+    over  asked at every event: once it is true, no strike begins any more, and the active ones are healed at once.
     """
-    return _Strikes(tuple(strikes))
+    return _Strikes(tuple(strikes), over)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +97,7 @@ class _Strikes(Generator):
     """
 
     left: tuple[Strike, ...]
+    over: Callable[[], bool]
     start: int | None = None
     armed: int | None = None
     due: int | None = None
@@ -154,6 +157,9 @@ class _Strikes(Generator):
         return step[0], following
 
     def update(self, ctx: Context, event: Op) -> Generator:
+        if self.over():
+            heals = tuple((min(at, ctx.time), strike) for at, strike in self.heals)
+            return self if not self.left and heals == self.heals else replace(self, left=(), due=None, heals=heals)
         if not self.left or self.due is not None:
             return self
         strike = self.left[0]

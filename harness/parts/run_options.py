@@ -14,6 +14,9 @@ from harness.parts.completion import TARGETS, folders, mend_ids, names_of, versi
 from harness.plan.defaults import default_fault, default_workload
 from harness.values import FAIL_ON, STORE, FilePath, FiniteRange, duration
 
+ANY: Final = "every"
+"""The value of `--end-early` without names."""
+
 GROUPS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     "The run": (
         click.Option(["--plan", "plan_file"], type=FilePath(), help="A plan in TOML; options override it."),
@@ -42,6 +45,13 @@ GROUPS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         ),
         click.Option(
             ["--seed"], type=int, help="Seed of operations and fault schedule.  [default: random, stored in the plan]"
+        ),
+        click.Option(
+            ["--end-early"],
+            is_flag=False,
+            flag_value=ANY,
+            metavar="[=NAME,...]",
+            help="End the load when its operations prove an anomaly (one of these): heal, final reads, judgement.",
         ),
         click.Option(["--dry-run"], is_flag=True, help="Check the plan and print it with all defaults; start nothing."),
     ),

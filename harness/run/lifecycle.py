@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -53,7 +53,12 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def prepare(
-    plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None, keep_journal: bool = False
+    plan: ResolvedPlan,
+    *,
+    keep: bool = False,
+    reuse: str | None = None,
+    keep_journal: bool = False,
+    end_early: Set[str] | None = None,
 ) -> Prepared:
     """Makes all checks that need no machine, and finds the backend. Raises PlanError or InfraError."""
     parts = check(plan, keep=keep, reuse=reuse)
@@ -61,7 +66,7 @@ def prepare(
     can = registry.probe(backend)
     if not can.ok:
         raise InfraError(f"cluster {backend.name}: {registry.describe(can)}")
-    return Prepared(plan, parts, backend, keep, reuse, keep_journal)
+    return Prepared(plan, parts, backend, keep, reuse, keep_journal, end_early)
 
 
 def check(plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None) -> Parts:
@@ -113,7 +118,17 @@ def run(prepared: Prepared, store: Store, say: Say, loop_factory: LoopFactory | 
             deployment = Deployment(held.cluster, parts.topology)
             environment = Environment(folder.environment, _about(plan, deployment))
             held.outcome = _on_cluster(
-                Run(plan, parts, deployment, folder, environment, say, began, prepared.keep_journal),
+                Run(
+                    plan,
+                    parts,
+                    deployment,
+                    folder,
+                    environment,
+                    say,
+                    began,
+                    prepared.keep_journal,
+                    prepared.end_early,
+                ),
                 priority,
                 loop_factory,
             )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ class Prepared:
 
     keep   leave the cluster running at the end. reuse: the run id of a kept cluster to run on; it stays kept.
     keep_journal  leave `journal.jsonl` beside the sealed history, which has the same operations.
+    end_early     anomalies that end the load when the workload's watch sees one; empty: any. None: it runs to its end.
     """
 
     plan: Plan
@@ -50,11 +51,14 @@ class Prepared:
     keep: bool = False
     reuse: str | None = None
     keep_journal: bool = False
+    end_early: Set[str] | None = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on its machines. began: the time of the command (`time.monotonic`). keep_journal: see `Prepared`."""
+    """A run on its machines. began: the time of the command (`time.monotonic`). keep_journal, end_early: see
+    `Prepared`.
+    """
 
     plan: Plan
     parts: Parts
@@ -64,6 +68,7 @@ class Run:
     say: Say
     began: float = field(default_factory=time.monotonic)
     keep_journal: bool = False
+    end_early: Set[str] | None = None
 
     @property
     def seconds(self) -> float:

@@ -41,7 +41,7 @@ def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
 
 @dataclass(frozen=True)
 class Load:
-    """The workload's ops for so long. strikes: with the faults of the plan."""
+    """The workload's ops for so long. strikes: with the faults of the plan; an alarm may end it early."""
 
     name: str
     seconds: float
@@ -51,7 +51,7 @@ class Load:
     async def run(self, session: PhaseSession) -> None:
         ops = load(session, self.name, self.seconds, self.part)
         if self.strikes:
-            ops = gen.any_(ops, session.strikes())
+            ops = gen.any_(session.until_alarm(ops), session.strikes())
         await session.execute(ops, self.name)
 
 

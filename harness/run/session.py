@@ -13,7 +13,7 @@ from typing import Final
 
 from harness import signals
 from harness.api import Completion, Phase, RunContext
-from harness.generator import Generator
+from harness.generator import Generator, until
 from harness.nemesis import events
 from harness.nemesis.runner import Nemesis
 from harness.observe.node_watch import NodeWatch, let_go
@@ -22,9 +22,11 @@ from harness.observe.own_machine import watch_own_machine
 from harness.observe.process_monitor import ProcessMonitor
 from harness.run.interpreter import Interpreter
 from harness.run.live import ProgressLine
+from harness.run.lookout import make_lookout
 from harness.run.parts import Run
 from harness.run.servers import restart_all, start_one, stop_all
 from infra.machines.api import InfraError
+from results.alarm import ENDED_EARLY
 from results.journal import Journal
 from results.observations import ObservationLog
 from results.op import SERVER_DIED, Op
@@ -70,6 +72,7 @@ class Session:
         self._strikes = run.parts.strikes
         self._effects: set[str] = set()
         words = run.deployment.topology.roles
+        self.lookout = make_lookout(run)
         self.nemesis = Nemesis(run.deployment, run.parts.fault, lambda: self.observer.view, words=words)
 
     async def run(self, phases: Sequence[Phase]) -> None:
@@ -140,11 +143,16 @@ class Session:
         self.say(line)
 
     def strikes(self) -> Generator:
-        """The nemesis' ops of the plan."""
-        return events.generator(self._strikes)
+        """The nemesis' ops of the plan. An alarm ends them, as it ends the load."""
+        return events.generator(self._strikes, lambda: self.lookout.early is not None)
+
+    def until_alarm(self, ops: Generator) -> Generator:
+        """`ops`, which have no more once an alarm ends the load early."""
+        return until(lambda op: self.lookout.early is not None, ops) if self.lookout.watching else ops
 
     async def heal(self) -> None:
-        """Ends every active fault. On lost nodes nothing is left to end."""
+        """Ends every active fault, and with the faults the watch. On lost nodes nothing is left to end."""
+        self.lookout.stop()
         if self.gone:
             return
         self.unhealed = await self.nemesis.heal_all()
@@ -230,6 +238,9 @@ class Session:
 
     def _on_event(self, op: Op) -> None:
         self.live.on_event(op)
+        if self.lookout.watching and (early := self.lookout.see(op)) is not None:
+            self.environment.note(**{ENDED_EARLY: early.to_text()})
+            self.announce(f"healing, then the final reads: {early.describe()}")
         if op.is_client and op.key is not None and op.type == "invoke":
             self.keys[op.key] = None
         elif op.process < 0:

@@ -10,17 +10,20 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.findings.rates import describe
 from harness.findings.reproduce import Subject, judged
 from harness.findings.signature import Sight
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun, run_child, run_plan
+from harness.series.early import EarlyEnds
 from harness.series.limits import Spent
 from harness.series.shared import SharedCluster
 from harness.shrink.shrinking import CONFIRM, Account
+from results.alarm import EarlyEnd
 from results.durable import append_text, write_text
+from results.figures import many
 from results.verdict import Verdict
 
 RUNS: Final = "runs.jsonl"
@@ -32,7 +35,8 @@ class Runner:
     """Runs plans one after the other. A run counts if its file has it: a search that was broken off begins again with
     the results of its folder, in their order, and without running them again.
 
-    most: of all runs. until: `time.monotonic` after which no run begins. fresh: a new cluster for each run.
+    most: of all runs. until: `time.monotonic` after which no run begins. fresh: a new cluster for each run. whole: no
+    run ends early.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Runner:
         until: float | None,
         say: Callable[[str], None],
         fresh: bool = False,
+        whole: bool = False,
     ) -> None:
         self.subject, self.folder, self.store, self.most, self.until, self.say = (
             subject,
@@ -54,6 +59,7 @@ class Runner:
             say,
         )
         self.fresh, self.count = fresh, 0
+        self.early = EarlyEnds(not whole, subject.signature.anomalies if subject.signature is not None else ())
         self._stack = ExitStack()
         self._shared: SharedCluster | None = None
         self._shape: object = None
@@ -63,6 +69,7 @@ class Runner:
             for line in (folder / RUNS).read_text().splitlines():
                 one = json.loads(line)
                 self._known[one["plan"]].append(one["shown"])
+                self.early.count += one.get("early") is not None
 
     def __enter__(self) -> Runner:
         return self
@@ -81,17 +88,18 @@ class Runner:
         if self.until is not None and time.monotonic() >= self.until:
             raise Spent("the time is over (--hours)")
         self.count += 1
-        shown, folder = self._run(plan)
-        row = {"plan": plan.digest, "shown": shown, "folder": folder}
+        shown, folder, early = self._run(plan)
+        row: dict[str, Any] = {"plan": plan.digest, "shown": shown, "folder": folder}
+        row |= {} if early is None else {"early": early.op, "not_run_s": early.not_run_s}
         append_text(self.folder / RUNS, json.dumps(row) + "\n", "the runs")
         return shown
 
-    def _run(self, plan: Plan) -> tuple[bool | None, str]:
+    def _run(self, plan: Plan) -> tuple[bool | None, str, EarlyEnd | None]:
         shared = self._cluster(plan)
         seed = str(int.from_bytes(os.urandom(3), "big"))
 
         def start(own: Sequence[str]) -> ChildRun:
-            return run_plan(plan, ["--seed", seed, *own], self.store)
+            return run_plan(plan, ["--seed", seed, *self.early.options, *own], self.store)
 
         done = start([]) if shared is None else shared.run(start)
         if done.stopped is not None:
@@ -101,7 +109,8 @@ class Runner:
             shared.after(sound=sight == Sight.NOT_SHOWN and done.code == Verdict.VALID.exit_code)
         folder = str(done.folder.path) if done.folder is not None else ""
         self.say(f"  {self.count:>4}  {sight.value:<9}  {folder or done.problem}")
-        return (None if sight == Sight.NOT_TRIED else sight == Sight.SHOWN), folder
+        early = self.early.note(done, sight != Sight.NOT_TRIED, self.say)
+        return (None if sight == Sight.NOT_TRIED else sight == Sight.SHOWN), folder, early
 
     def _cluster(self, plan: Plan) -> SharedCluster | None:
         """The cluster that plans of one shape share; the one of the shape before is removed."""
@@ -136,13 +145,13 @@ def first_plan(subject: Subject, store: Path, say: Callable[[str], None]) -> Pla
     raise PlanError(f"{subject.title}: it did not show in {CONFIRM} runs; a stored run in which it showed is right")
 
 
-def write_results(account: Account, subject: Subject, folder: Path) -> None:
-    """Writes the plan, the account of a page, and a row for the record."""
+def write_results(account: Account, subject: Subject, folder: Path, early: int = 0) -> None:
+    """Writes the plan, the account of a page, and a row for the record. early: the runs that ended early."""
     write_text(folder / PLAN, account.plan.to_toml(), "the plan")
-    write_text(folder / ACCOUNT, "".join(f"{line}\n" for line in account_lines(account, subject)), "the account")
+    write_text(folder / ACCOUNT, "".join(f"{line}\n" for line in account_lines(account, subject, early)), "the account")
 
 
-def account_lines(account: Account, subject: Subject) -> list[str]:
+def account_lines(account: Account, subject: Subject, early: int = 0) -> list[str]:
     """The account in Markdown: what is left, what was tried in vain as well, and the row for a finding."""
     plan = account.plan
     shown, runs = account.last if account.last[1] else account.first
@@ -157,6 +166,8 @@ def account_lines(account: Account, subject: Subject) -> list[str]:
     for one in account.tried:
         word = {True: "yes", False: "no", None: "not decided"}[one.accepted]
         lines.append(f"| {one.name} | {one.shown} of {one.runs} | {word} |")
+    if early:
+        lines.append(f"\n{many(early, 'run')} ended early, at the anomaly.")
     if account.nothing:
         lines.append(f"\n{account.nothing} more runs tried nothing.")
     names = ", ".join(f'"{name}"' for name in (subject.signature.anomalies if subject.signature else ()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thousand good random runs, in virtual time: the judges stay silent on every one.
+"""A thousand good random runs, in virtual time: the judges and the watch stay silent on every one.
 
 Short runs under random plans - clients, rates, keys, one or two faults at a time - through the real generator,
 schedule, fault runner, interpreter and checkers. What is known to be right here: no op may be called nonlinearizable,
@@ -103,6 +103,9 @@ async def play(plan: Plan) -> RunRecord:
 
 def judged(plan: Plan) -> Judgement:
     record = virtual_time.run(play(plan))
+    watch = SimRegister(plan).watch()
+    assert watch is not None
+    assert not [op.index for op in record.history.clients if watch.see(op) is not None], plan.seed
     checkers = [c for c in SimRegister(plan).checkers(record.deployment) if c.name in CATCHES_BUGS]
     assert len(checkers) == len(CATCHES_BUGS)
     return judge(record, [WellFormed(), *checkers])
