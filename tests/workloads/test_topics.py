@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workload `topics` in virtual time, against a group in memory; and its client against toy servers."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+from sim.plays import judged as judged_by
+from sim.plays import layout
+from sim.plays import play as played
+
+from harness.api import Completion
+from harness.parts.resolve import resolve
+from harness.plan.plan import Plan
+from results.deployment import DeploymentRecord, Traits
+from results.history import History
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Judgement, Verdict
+from workloads.topics.client import Known
+from workloads.topics.workload import TopicsWorkload
+
+NODES = ("n1", "n2", "n3")
+JUDGES = ("lives", "log", "linearizability", "replicas", "topics", "message-ids", "well-formed", "stats")
+
+
+class Group:
+    """Three brokers, n1 the master at first, n2 later. A slave copies topics and deletions some time after its master.
+
+    Answers are lost; what was asked is executed, at once or up to 2 s later, or not. `bug`: what is wrong.
+    """
+
+    def __init__(self, rng: Random, trouble: float, bug: str) -> None:
+        self.rng, self.trouble, self.bug = rng, trouble, bug
+        self.topics: dict[str, int] = {"t": 1}
+        self.logs: dict[str, list[Any]] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.known_at: dict[tuple[str, str], float] = {}
+        self.known = Known()
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def master(self) -> str:
+        return "n1" if self.now < 20 else "n2"
+
+    async def invoke(self, op: Op) -> Completion:
+        if op.f in ("update-topic", "delete-topic"):
+            self.known.note(op)
+            done = Completion("info", op.value)
+            try:
+                done = await self._do(op)
+            finally:
+                self.known.note(op, done)
+            return done
+        return await self._do(op)
+
+    async def _do(self, op: Op) -> Completion:
+        await asyncio.sleep(self.rng.uniform(0.001, 0.02))
+        luck = self.rng.random()
+        if op.f in ("update-topic", "delete-topic", "send") and luck < self.trouble and self.now < 40:
+            if luck < self.trouble / 3:
+                return Completion("fail", op.value, "refused")
+            if luck < self.trouble / 2:
+                self._later(op)
+            elif luck < self.trouble * 2 / 3:
+                self._execute(op)
+            if op.f == "delete-topic" and luck < self.trouble * 0.8:
+                await asyncio.sleep(10)  # the deadline ends it
+            return Completion("info", op.value, "no answer", {"node": self.master})
+        if self.rng.random() < 0.02:
+            await asyncio.sleep(self.rng.uniform(0, 0.5))
+        done = self._execute(op)
+        await asyncio.sleep(self.rng.uniform(0.001, 0.02))
+        return done
+
+    def _later(self, op: Op) -> None:
+        async def late() -> None:
+            await asyncio.sleep(self.rng.uniform(0, 2))
+            self._execute(op)
+
+        task = asyncio.create_task(late())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def _execute(self, op: Op) -> Completion:
+        key, extra = str(op.key), {"node": self.master}
+        topic = key.rsplit(":", 2)[0]
+        match op.f:
+            case "remake":
+                return Completion("ok", {"topics": [], "groups": []}, extra={**extra, "group": "a"})
+            case "update-topic":
+                if not (self.bug == "shrink" and self.topics.get(key) and self._plant(0.5)):
+                    self.topics[key] = op.value
+                return Completion("ok", op.value, extra={"nodes": [self.master]})
+            case "delete-topic":
+                self.topics.pop(key, None)
+                self.known_at = {at: t for at, t in self.known_at.items() if at[1] != key}
+                for queue in [queue for queue in self.logs if queue.rsplit(":", 2)[0] == key]:
+                    log = self.logs.pop(queue)
+                    if self.bug == "old" and self._plant(0.5):
+                        self.logs[queue] = log
+                return Completion("ok", None, extra={"nodes": list(NODES)})
+            case "topic":
+                if self.bug == "forget" and key != "t" and key in self.topics and self._plant(0.7):
+                    return Completion("ok", None, extra={**extra, "group": "a"})
+                if self.bug == "return" and key not in self.topics and self._plant(0.5):
+                    return Completion("ok", 2, extra={**extra, "group": "a"})
+                found = self.topics.get(key)
+                if (found or 0) < op.extra["queues"]:
+                    self.topics[key] = op.extra["queues"]
+                return Completion("ok", found, extra={**extra, "group": "a"})
+            case "send":
+                return self._send(op, key, topic, extra)
+        return self._read(op, key, topic)
+
+    def _send(self, op: Op, key: str, topic: str, extra: dict[str, Any]) -> Completion:
+        number = int(key.rsplit(":", 1)[1])
+        if number >= self.topics.get(topic, 0):
+            return self._unknown(op, topic, self.master)
+        if self.bug == "unserved" and op.extra.get("probe") and number == 1:
+            return Completion("fail", op.value, "14 SERVICE_NOT_AVAILABLE", extra)
+        log = self.logs.setdefault(key, [])
+        offset = len(log)
+        if not (self.bug == "lose" and topic != "t" and self._plant(0.05)):
+            log.append(op.value)
+        return Completion("ok", [offset, op.value], extra=extra)
+
+    def _read(self, op: Op, key: str, topic: str) -> Completion:
+        node = str(op.extra["node"])
+        at = (node, topic)
+        self.known_at.setdefault(at, self.now + (0 if node == self.master else self.rng.uniform(0, 3)))
+        copied = node == self.master or self.now >= self.known_at[at]
+        if not copied or int(key.rsplit(":", 1)[1]) >= self.topics.get(topic, 0):
+            return self._unknown(op, topic, node)
+        log = self.logs.get(key, [])
+        shown = [[n, log[n]] for n in range(op.value, min(op.value + 20, len(log)))]
+        low = 0
+        if self.bug == "minimum" and len(log) > 3 and self._plant(0.05):
+            low = len(log) + 1 if self.rng.random() < 0.5 else 2
+        extra: dict[str, Any] = {"node": node, "min": low, "max": len(log), "next": op.value + len(shown)}
+        if op.f == "replica-read":
+            extra["done"] = op.value + len(shown) >= len(log)
+        if "life" in op.extra:
+            extra["life"] = op.extra["life"]
+        return Completion("ok", shown, extra=extra)
+
+    def _unknown(self, op: Op, topic: str, node: str) -> Completion:
+        late = node != self.master and self.now < self.known_at.get((node, topic), 0)
+        code = 17 if topic not in self.topics or late else 13
+        return Completion("fail", op.value, f"{code} (topic[{topic}] not exist)", {"node": node, "code": code})
+
+    def _plant(self, chance: float) -> bool:
+        return self.rng.random() < chance
+
+
+def play(seed: int, bug: str = "", trouble: float = 0.1) -> tuple[Judgement, RunRecord, Group]:
+    """40 s of load, then the final phase, judged."""
+    dice = Random(seed)
+    options = {"topics": dice.randint(1, 6), "change_every": 0.3}
+    plan = Plan(workload="topics", seed=seed, rate=100, concurrency=dice.randint(3, 10), options=options)
+    workload = TopicsWorkload(resolve(plan))
+    workload._places = layout(NODES, {"a": NODES}, 1)
+    group = Group(Random(seed), trouble, bug)
+    group.known = workload._known
+    ops = played(workload, lambda thread: group, 20, NODES)
+    traits = Traits(60.0)
+    deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups={"a": NODES}, traits=traits)
+    record = RunRecord(History(ops), deployment=deployment)
+    return judged_by(workload, record, deployment, *JUDGES), record, group
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_a_good_group_raises_no_alarm(seed: int) -> None:
+    judgement, _, _ = play(seed, trouble=[0.0, 0.1, 0.3][seed % 3])
+    assert judgement.verdict == Verdict.VALID, judgement.reason
+    stats = next(r.stats for r in judgement.results if r.checker == "lives")
+    assert stats["made_again"] > 0
+
+
+@pytest.mark.parametrize(
+    ("bug", "names"),
+    [
+        ("old", {"deleted-message-returns"}),
+        ("forget", {"forgotten-creation"}),
+        ("shrink", {"forgotten-queues"}),
+        ("return", {"deleted-topic-returns"}),
+        ("minimum", {"wrong-minimum"}),
+        ("unserved", {"unserved-queue"}),
+        ("lose", {"lost", "inconsistent-offsets"}),
+    ],
+)
+@pytest.mark.slow
+def test_a_bad_group_is_found(bug: str, names: set[str]) -> None:
+    found: set[str] = set()
+    for seed in range(4):
+        judgement, _, _ = play(seed, bug)
+        found |= {a.name for a in judgement.anomalies}
+    assert found == names

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The load: one administrator, readers, and producers, all of which follow the topics as they come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from harness.generator import PENDING, Generator, Invocation, Pending, Step
+from harness.generator.context import Context, members
+from harness.generator.dice import Dice
+from results.op import INVOKE, Op
+from workloads.places import Queue
+from workloads.reading import Polls
+from workloads.topics.lives import DELETE, UPDATE, Lives, after
+
+MADE: Final = 2
+"""Queues of a new topic on each broker group."""
+
+MOST_QUEUES: Final = 6
+_MORE: Final = 2
+"""Queues that a change adds."""
+
+LIFE: Final = "life"
+"""The extra of a poll with the number of the life that it is for."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The facts that stay the same in a phase.
+
+    prefix    the names of topics begin with it.
+    steady    queues that exist all the time.
+    groups    broker group -> its nodes.
+    readers   the number of clients that poll.
+    at_once   the number of topics that exist at the same time.
+    change_ns, poll_ns   the time between two ops of the administrator, and between two polls.
+    first     the id of the phase's first message. seed: of the administrator's choices.
+    """
+
+    prefix: str
+    steady: Sequence[str]
+    groups: Mapping[str, Sequence[str]]
+    readers: int
+    at_once: int
+    change_ns: int
+    poll_ns: int
+    first: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopicLoad(Generator):
+    """The first thread administrates, the next ones poll, the rest sends to all queues of the open topics in turn.
+
+    keys        the queues that are used now. polls: the positions of the readers in them.
+    changes     the number of the administrator's ops so far; sent: the number of sends.
+    change_due, poll_due   the time (ns) of the next one.
+    """
+
+    frame: Frame
+    lives: Lives
+    keys: Sequence[str]
+    polls: Polls
+    changes: int = 0
+    sent: int = 0
+    change_due: int = 0
+    poll_due: int = 0
+
+    @staticmethod
+    def begin(frame: Frame, lives: Lives) -> TopicLoad:
+        """The load of a phase. lives: what earlier phases left."""
+        return _placed(TopicLoad(frame, lives, (), Polls([])))
+
+    def op(self, ctx: Context) -> Step:
+        threads = list(members(ctx.takers))
+        administrator, readers = threads[0], threads[1 : 1 + self.frame.readers]
+        free, wait = ctx.free_takers, [self.poll_due]
+        if free >> administrator & 1:
+            if ctx.time >= self.change_due:
+                change = self.change()
+                if change is not None:
+                    due = ctx.time + self.frame.change_ns
+                    following = replace(self, changes=self.changes + 1, change_due=due)
+                    return change.by(ctx.process(administrator)), following
+            else:
+                wait.append(self.change_due)
+        if self.keys and ctx.time >= self.poll_due:
+            step = self.polls.op(ctx.narrowed(sum(1 << t for t in readers)))
+            if step is not None and isinstance(poll := step[0], Invocation) and isinstance(polls := step[1], Polls):
+                asked = replace(poll, extra={**poll.extra, LIFE: self._life(poll.key)})
+                return asked, replace(self, polls=polls, poll_due=ctx.time + self.frame.poll_ns)
+        senders = ctx.narrowed(sum(1 << t for t in threads[1 + self.frame.readers :]))
+        if self.keys and senders.free:
+            key = self.keys[self.sent % len(self.keys)]
+            send = Invocation("send", key, self.frame.first + self.sent).by(ctx.process(senders.pick()))
+            return send, replace(self, sent=self.sent + 1)
+        later = [due for due in wait if due > ctx.time]
+        return (Pending(min(later)) if later else PENDING), self
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.f == "poll":
+            if event.type == INVOKE or event.key is None or event.extra.get(LIFE) != self._life(event.key):
+                return self  # of a former life, or without an answer: then another process continues
+            polls = self.polls.update(ctx, event)
+            return replace(self, polls=polls) if isinstance(polls, Polls) and polls is not self.polls else self
+        lives = after(self.lives, event)
+        if lives is self.lives or event.key is None:
+            return self
+        polls = self.polls
+        if event.key in self.lives and lives[event.key].number != self.lives[event.key].number:
+            # A new life begins: the positions in the former one mean nothing now.
+            kept = {place: at for place, at in polls.at.items() if _topic(place[1]) != event.key}
+            polls = replace(polls, at=kept)
+        return _placed(replace(self, lives=lives, polls=polls))
+
+    def change(self) -> Invocation | None:
+        """The administrator's next op, or None: no topic may be changed now."""
+        dice = Dice().at(self.frame.seed, self.changes)
+        for name, life in self.lives.items():
+            if life.asked is not None and life.state in ("coming", "open"):
+                return Invocation(UPDATE, name, life.asked)
+        opened = [name for name, life in self.lives.items() if life.state == "open"]
+        gone = [name for name, life in self.lives.items() if life.state == "gone"]
+        if len(opened) < self.frame.at_once:
+            again = bool(gone) and dice.random() < 0.6
+            name = dice.choice(gone) if again else f"{self.frame.prefix}-{len(self.lives) + 1}"
+            return Invocation(UPDATE, name, MADE)
+        name = dice.choice(opened)
+        if dice.random() < 0.3 and self.lives[name].queues < MOST_QUEUES:
+            return Invocation(UPDATE, name, self.lives[name].queues + _MORE)
+        return Invocation(DELETE, name)
+
+    def _life(self, key: str | None) -> int:
+        life = self.lives.get(_topic(key))
+        return 0 if life is None else life.number
+
+
+def _placed(load: TopicLoad) -> TopicLoad:
+    """The load with the queues of the topics that are open now."""
+    frame, used = load.frame, open_queues(load.lives, list(load.frame.groups))
+    keys = [*frame.steady, *(queue.key for queue in used)]
+    stops = [(key, node) for key in keys for node in frame.groups[key.rsplit(":", 2)[1]]]
+    nodes = list(dict.fromkeys(node for _, node in stops))
+    rounds = [[s for s in stops if nodes.index(s[1]) % frame.readers == r] or stops for r in range(frame.readers)]
+    return replace(load, keys=keys, polls=replace(load.polls, rounds=rounds))
+
+
+def open_queues(lives: Lives, groups: Sequence[str]) -> list[Queue]:
+    """The queues of the topics that exist, as acknowledged to the administrator."""
+    return [
+        Queue(name, group, number)
+        for name, life in lives.items()
+        if life.state == "open"
+        for group in groups
+        for number in range(life.queues)
+    ]
+
+
+def _topic(key: str | None) -> str:
+    return (key or "").rsplit(":", 2)[0]
