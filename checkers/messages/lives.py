@@ -37,7 +37,7 @@ from results.figures import many
 from results.history import Call, History
 from results.op import FAIL, INFO, OK, Op
 from results.record import RunRecord
-from results.verdict import CheckResult, Excuse
+from results.verdict import Anomaly, CheckResult, Excuse
 
 UPDATE: Final = "update-topic"
 DELETE: Final = "delete-topic"
@@ -47,10 +47,7 @@ _READS: Final = ("poll", "replica-read")
 _TAKEN: Final = ("data-lost", "data-damaged")
 """Effects after which a disk may lack synced data."""
 _NEVER: Final = 2**62
-_NAMES: Final = (
-    "forgotten-creation", "forgotten-queues", "deleted-topic-returns", "deleted-message-returns", "wrong-minimum",
-    "unserved-queue",
-)  # fmt: skip
+_KEPT_ON_DISK: Final = ("forgotten-creation", "forgotten-queues")
 
 
 @dataclass
@@ -256,7 +253,7 @@ class TopicLives:
     """Judges what the masters know of the topics at the end, and what they show after a deletion.
 
     `forgotten-creation`, `forgotten-queues`, `deleted-topic-returns`: the answers of the masters at the end (`topic`).
-    A master whose disk was replaced or damaged is left out (`disk-taken`). `deleted-message-returns` and
+    A master whose disk was replaced or damaged may have forgotten a topic (`disk-taken`). `deleted-message-returns` and
     `wrong-minimum`: the reads. `unserved-queue`: the sends at the end (`probe`), if another queue of the broker group
     is served.
     """
@@ -273,7 +270,7 @@ class TopicLives:
         answers = dict(_answers(run.history))
         taken = {e.node for strike in fault_intervals(run.history) for e in strike.effects if e.kind in _TAKEN}
         cases = [*_at_the_end(lives, answers), *_returned(found), *_minimums(run, found), *_unserved(run.history)]
-        excused = [case for case in cases if case.details.get("node") in taken and case.name in _NAMES[:3]]
+        excused = [case for case in cases if case.details.get("node") in taken and case.name in _KEPT_ON_DISK]
         cases = [case for case in cases if case not in excused]
         stats = {
             "topics": len(found.of),
@@ -292,24 +289,25 @@ class TopicLives:
             unknown = "no creation of a topic was acknowledged"
         elif silent:
             unknown = f"no master answered at the end for {many(len(silent), 'topic')}, the first: {silent[0]}"
-        texts = {
-            "forgotten-creation": "{n} times a master did not know a topic whose creation was acknowledged",
-            "forgotten-queues": "{n} times a master had fewer queues of a topic than were acknowledged",
-            "deleted-topic-returns": "{n} times a master knew a topic whose deletion was acknowledged",
-            "deleted-message-returns": "{n} messages of a deleted topic were read after it was made again",
-            "wrong-minimum": "{n} answers with a minimum offset above the messages of the queue",
-            "unserved-queue": "{n} queues of acknowledged topics took no message at the end",
-        }
         told = [
-            anomaly
-            for name in _NAMES
-            for anomaly in anomalies(scene, name, [case for case in cases if case.name == name], texts[name])
+            *_told(scene, "forgotten-creation", cases, "{n} times a master did not know a topic that had been made"),
+            *_told(
+                scene, "forgotten-queues", cases, "{n} times a master had fewer queues of a topic than acknowledged"
+            ),
+            *_told(scene, "deleted-topic-returns", cases, "{n} times a master knew a topic that had been deleted"),
+            *_told(scene, "deleted-message-returns", cases, "{n} messages of deleted topics read in a later life"),
+            *_told(scene, "wrong-minimum", cases, "{n} answers with a minimum offset above the messages of the queue"),
+            *_told(scene, "unserved-queue", cases, "{n} queues of acknowledged topics took no message at the end"),
         ]
         reason = f"{many(stats['lives'], 'life')} of {many(stats['topics'], 'topic')}".replace("lifes", "lives")
         excuses = []
         if excused:
             excuses.append(Excuse("disk-taken", len(excused), "a fault replaced or damaged the disk of the master"))
         return conclude(self.name, run, told, stats, reason, unknown, excuses=excuses)
+
+
+def _told(scene: RunTimeline, name: str, cases: Sequence[Case], what: str) -> Iterator[Anomaly]:
+    return anomalies(scene, name, [case for case in cases if case.name == name], what)
 
 
 class LogOfLives:

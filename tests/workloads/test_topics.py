@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -11,16 +14,23 @@ import pytest
 from sim.plays import judged as judged_by
 from sim.plays import layout
 from sim.plays import play as played
+from toy_servers import LONG, ToyServer, run, serving
 
 from harness.api import Completion
 from harness.parts.resolve import resolve
-from harness.plan.plan import Plan
+from harness.plan.plan import Plan, PlanError
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.topologies.layout import CLUSTER
 from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from workloads.topics.client import Known
+from workloads.brokers import Beliefs
+from workloads.masters import Masters
+from workloads.places import Queue, TopicLayout
+from workloads.topics.client import DeleteAt, Known, TopicOps
+from workloads.topics.lives import Life, after
 from workloads.topics.workload import TopicsWorkload
 
 NODES = ("n1", "n2", "n3")
@@ -209,3 +219,159 @@ def test_a_bad_group_is_found(bug: str, names: set[str]) -> None:
         judgement, _, _ = play(seed, bug)
         found |= {a.name for a in judgement.anomalies}
     assert found == names
+
+
+def of(type_: str, f: str, value: Any = None) -> Op:
+    return Op(0, 0, 0, type_, f, "t", value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("steps", "life"),
+    [
+        (["invoke 2", "ok 2"], Life(1, "open", 2)),
+        (["invoke 2", "fail 2"], Life(1, "gone")),
+        (["invoke 2", "info 2"], Life(1, "coming", 0, 2, unsure=True)),
+        (["invoke 2", "info 2", "invoke 2", "fail 2"], Life(1, "coming", 0, 2, unsure=True)),
+        (["invoke 2", "info 2", "invoke 2", "ok 2"], Life(1, "open", 2, unsure=True)),
+        (["invoke 2", "ok 2", "invoke 4", "info 4"], Life(1, "open", 2, 4, unsure=True)),
+        (["invoke 2", "ok 2", "invoke 4", "fail 4"], Life(1, "open", 2)),
+        (["invoke 2", "ok 2", "invoke", "ok", "invoke 2"], Life(2, "coming", 0, 2)),
+        (["invoke 2", "ok 2", "invoke", "fail"], Life(1, "open", 2)),
+        (["invoke 2", "ok 2", "invoke", "info"], Life(1, "retired", 2)),
+        (["invoke 2", "info 2", "invoke 2", "ok 2", "invoke", "ok"], Life(1, "retired", unsure=True)),
+    ],
+)
+def test_a_topic_is_used_again_only_if_everything_was_answered(steps: list[str], life: Life) -> None:
+    lives: dict[str, Life] = {}
+    for step in steps:
+        type_, *value = step.split()
+        op = of(type_, "update-topic", int(value[0])) if value else of(type_, "delete-topic")
+        lives = dict(after(lives, op))
+    assert lives["t"] == life
+    assert after(lives, of("ok", "send", [0, 1])) == lives
+
+
+def test_the_load_makes_deletes_and_makes_again_and_repeats_what_was_not_answered() -> None:
+    _, record, group = play(2, trouble=0.3)
+    calls = [call for call in record.history.clients.calls if call.invoke.f in ("update-topic", "delete-topic")]
+    assert {(call.invoke.f, call.outcome) for call in calls} >= {
+        (f, outcome) for f in ("update-topic", "delete-topic") for outcome in ("ok", "fail", "info")
+    }
+    last: dict[str, Any] = {}
+    for call in calls:
+        key, before = str(call.invoke.key), last.get(str(call.invoke.key))
+        if before is not None and before.outcome == "info":
+            assert before.invoke.f == "update-topic", "nothing follows an unanswered deletion"
+            assert call.invoke.value in (before.invoke.value, None), "the same again, or the deletion"
+        last[key] = call
+    assert any(life.number > 1 for life in group.known.lives.values())
+    busy = Counter(call.invoke.process for call in record.history.clients.calls if call.invoke.f == "poll")
+    assert not busy.keys() & {call.invoke.process for call in calls}, "the administrator does nothing else"
+
+
+def test_too_few_clients_are_refused() -> None:
+    with pytest.raises(PlanError, match="needs 3 clients: an administrator, a producer and a reader"):
+        TopicsWorkload(Plan(workload="topics", concurrency=2))
+
+
+class FixedMaster(Masters):
+    """Names n1."""
+
+    def __init__(self, name: str | None = "n1") -> None:
+        self.name, self.silence = name, "no node reports one"
+
+    async def find(self, group: str, *, refused_by: str | None = None) -> str | None:
+        return self.name
+
+
+@dataclass
+class Servers:
+    """The toy servers of a test: two brokers and a name server that lists them."""
+
+    master: ToyServer = field(default_factory=ToyServer)
+    slave: ToyServer = field(default_factory=ToyServer)
+    name_server: ToyServer = field(default_factory=ToyServer)
+    listed: tuple[int, ...] = (0, 1)
+
+    def answers(self, *ops: Op, delete_at: DeleteAt = "all", named: str | None = "n1") -> list[Completion]:
+        """The completions of these ops, one after the other."""
+        done: list[Completion] = []
+
+        async def test() -> None:
+            async with serving(self.master) as n1, serving(self.slave) as n2, serving(self.name_server) as at:
+                numbered = {number: f"{host}:{port}" for number, (host, port) in enumerate((n1, n2))}
+                addresses = {str(number): numbered[number] for number in self.listed}
+                self.name_server.body = json.dumps({"brokerAddrTable": {"a": {"brokerAddrs": addresses}}}).encode()
+                places = TopicLayout(
+                    False, "t", "readers", [Queue("t", "a", 0)], {"a": ["n1", "n2"]}, {"n1": n1, "n2": n2}, [at], []
+                )
+                client = TopicOps(places, FixedMaster(named), Beliefs(), LONG, False)
+                client.known, client.delete_at = Known(), delete_at
+                for op in ops:
+                    done.append(await client.invoke(op))
+                await client.close()
+
+        run(test)
+        return done
+
+    def codes(self) -> tuple[list[int], list[int], list[int]]:
+        return tuple([r.code for r in s.requests] for s in (self.master, self.slave, self.name_server))  # type: ignore[return-value]
+
+
+MAKE, DELETED = of("invoke", "update-topic", 3), of("invoke", "delete-topic")
+
+
+def test_a_topic_is_made_at_the_master_and_deleted_everywhere() -> None:
+    servers = Servers()
+    made, deleted = servers.answers(MAKE, DELETED)
+    assert (made.type, made.value, made.extra) == ("ok", 3, {"nodes": ["n1"]})
+    assert (deleted.type, deleted.extra) == ("ok", {"nodes": ["n1", "n2"]})
+    assert servers.codes() == ([17, 215], [215], [106, 216])
+    assert servers.master.requests[0].ext["writeQueueNums"] == "3"
+    assert servers.name_server.requests[1].ext == {"topic": "t", "clusterName": CLUSTER}
+
+
+def test_mqadmin_deletes_a_topic_at_the_masters_alone() -> None:
+    servers = Servers()
+    (deleted,) = servers.answers(DELETED, delete_at="masters")
+    assert (deleted.type, deleted.extra) == ("ok", {"nodes": ["n1"]})
+    assert servers.codes() == ([215], [], [106, 216])
+
+
+def test_without_a_master_nothing_is_sent() -> None:
+    servers = Servers(listed=(1,))
+    made, deleted = (*servers.answers(MAKE, named=None), *servers.answers(DELETED, delete_at="masters"))
+    assert (made.type, deleted.type) == ("fail", "fail")
+    assert servers.codes()[:2] == ([], [])
+
+
+@pytest.mark.parametrize("server", ["master", "slave", "name_server"])
+def test_a_deletion_that_one_server_does_not_acknowledge_is_open(server: str) -> None:
+    servers = Servers()
+    getattr(servers, server).code = 1
+    if server == "name_server":
+        servers.name_server = Refusing()
+    (deleted,) = servers.answers(DELETED)
+    assert deleted.type == "info"
+    assert "SYSTEM_ERROR" in str(deleted.error)
+
+
+class Refusing(ToyServer):
+    """Refuses everything but the list of brokers."""
+
+    async def __call__(self, frame: Frame, writer: asyncio.StreamWriter) -> None:
+        self.code = 0 if frame.code == 106 else 1
+        await super().__call__(frame, writer)
+
+
+def test_the_end_asks_for_a_topic_and_makes_what_is_missing() -> None:
+    config = ToyServer(body=json.dumps({"topicName": "t", "writeQueueNums": 2}).encode())
+    servers = Servers(master=config)
+    asked = [replace(of("invoke", "topic"), extra={"group": "a", "queues": n}) for n in (2, 4, 0)]
+    done = servers.answers(*asked)
+    assert [(c.type, c.value, c.extra) for c in done] == [("ok", 2, {"group": "a", "node": "n1"})] * 3
+    assert [r.code for r in config.requests] == [351, 351, 17, 351]
+    servers = Servers(master=ToyServer(code=17))
+    gone, forgotten = servers.answers(asked[2], asked[1])
+    assert (gone.type, gone.value) == ("ok", None)
+    assert (forgotten.type, "UPDATE_AND_CREATE_TOPIC" in str(forgotten.error)) == ("fail", True)

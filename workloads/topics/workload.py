@@ -8,7 +8,7 @@ time. At the end, the harness asks each master for every topic, sends to each qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -55,7 +55,6 @@ class TopicsWorkload(MessageWorkload):
     name = "topics"
     summary = "topics made, given queues, deleted and made again during the faults: none is forgotten or comes back"
     topologies: ClassVar[Sequence[str]] = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
-    judged_ops: ClassVar[Set[str]] = frozenset({"send", "poll", "replica-read", UPDATE, DELETE, DESCRIBE})
     Options: ClassVar[type] = TopicsOptions
     default_rate = 300.0
     replicas_follow = True
