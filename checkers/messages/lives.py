@@ -291,9 +291,7 @@ class TopicLives:
             unknown = f"no master answered at the end for {many(len(silent), 'topic')}, the first: {silent[0]}"
         told = [
             *_told(scene, "forgotten-creation", cases, "{n} times a master did not know a topic that had been made"),
-            *_told(
-                scene, "forgotten-queues", cases, "{n} times a master had fewer queues of a topic than acknowledged"
-            ),
+            *_told(scene, "forgotten-queues", cases, "{n} times a master had fewer queues than acknowledged"),
             *_told(scene, "deleted-topic-returns", cases, "{n} times a master knew a topic that had been deleted"),
             *_told(scene, "deleted-message-returns", cases, "{n} messages of deleted topics read in a later life"),
             *_told(scene, "wrong-minimum", cases, "{n} answers with a minimum offset above the messages of the queue"),

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workload's client: sends and reads as in `log`, and the requests of an administrator, as `mqadmin` sends them.
 
-`mqadmin updateTopic -c` sends UPDATE_AND_CREATE_TOPIC to each master in turn, and ends with the first error. `mqadmin
-deleteTopic` sends DELETE_TOPIC_IN_BROKER to the masters that a name server lists, then DELETE_TOPIC_IN_NAMESRV to each
-name server (`UpdateTopicSubCommand`, `DeleteTopicSubCommand`, 5.3.3). Slaves keep the queues of the topic then, so by
-default this administrator sends the deletion to the slaves, too (`--delete-at`).
+`mqadmin updateTopic -c` sends UPDATE_AND_CREATE_TOPIC to each master that a name server lists, in turn, and ends with
+the first error. `mqadmin deleteTopic` sends DELETE_TOPIC_IN_BROKER to these masters, then DELETE_TOPIC_IN_NAMESRV to
+each name server (`UpdateTopicSubCommand`, `DeleteTopicSubCommand`, 5.3.3). Slaves keep the queues of the topic then, so
+by default this administrator sends the deletion to the slaves, too (`--delete-at`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal
 
 from harness.api import Completion
@@ -78,40 +79,36 @@ class TopicOps(BrokerClient):
 
     async def _update(self, op: Op) -> Completion:
         """Makes the topic, or changes the number of its queues, at the master of each broker group."""
-        steps = _Steps(self.deadline_s)
-        for group in self.places.groups:
-            self.look_again(group, 0)
-            node = await self.master(group)
-            if node is None:
-                steps.refused(f"no-master of {group}: {self.masters.silence}")
-            elif not steps.ended:
-                async with BrokerAdmin(*self.places.endpoints[node], deadline_s=steps.left_s) as broker:
-                    await steps.take(node, broker.create_topic(str(op.key), op.value))
-            if steps.ended:
-                break
+        steps = await self._at_brokers(True, lambda broker: broker.create_topic(str(op.key), op.value))
         return steps.completion(op)
 
     async def _delete(self, op: Op) -> Completion:
-        """Deletes the topic at the brokers that name servers list, then at all name servers."""
+        """Deletes the topic at the brokers, then at all name servers."""
+        masters = self.delete_at == "masters"
+        steps = await self._at_brokers(masters, lambda broker: broker.delete_topic(str(op.key)))
+        for place in self.places.nameservers:
+            if not steps.ended:
+                async with NameServer(*place, deadline_s=steps.left_s) as server:
+                    await steps.take(None, server.delete_topic(str(op.key), CLUSTER))
+        return steps.completion(op)
+
+    async def _at_brokers(self, masters: bool, request: Callable[[BrokerAdmin], Coroutine[Any, Any, None]]) -> _Steps:
+        """Sends a request to the brokers that a name server lists (or the masters among them), one after the other. A
+        slave that acts as the master is not listed as one.
+        """
         steps = _Steps(self.deadline_s)
         listed = await self._listed()
         for group in self.places.groups:
-            chosen = [at for number, at in listed.get(group, {}).items() if self.delete_at == "all" or number == 0]
+            chosen = [at for number, at in listed.get(group, {}).items() if number == 0 or not masters]
             if not chosen:
-                steps.refused(f"no name server lists a broker of {group}")
+                steps.refused(f"no name server lists {'a master' if masters else 'a broker'} of {group}")
             for address in chosen:
                 if steps.ended:
                     break
                 host, _, port = address.rpartition(":")
-                node = self.places.node_at(address) or address
                 async with BrokerAdmin(host, int(port), deadline_s=steps.left_s) as broker:
-                    await steps.take(node, broker.delete_topic(str(op.key)))
-        for place in self.places.nameservers:
-            if steps.ended:
-                break
-            async with NameServer(*place, deadline_s=steps.left_s) as server:
-                await steps.take(None, server.delete_topic(str(op.key), CLUSTER))
-        return steps.completion(op)
+                    await steps.take(self.places.node_at(address) or address, request(broker))
+        return steps
 
     async def _listed(self) -> dict[str, dict[int, str]]:
         """Broker group -> broker id -> address, as the first name server that answers lists them."""
@@ -175,7 +172,7 @@ class _Steps:
         """Ends the op before a request."""
         self.why = self.why or why
 
-    async def take(self, node: str | None, request: Any) -> None:
+    async def take(self, node: str | None, request: Coroutine[Any, Any, None]) -> None:
         """Awaits one request."""
         try:
             await request
