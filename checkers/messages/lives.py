@@ -8,7 +8,7 @@ RocketMQ has no promise for what follows. A user must expect:
 * The master of each broker group knows a topic whose creation was acknowledged and that was not deleted, with all its
   queues, and serves them: also another master, after a failover.
 * No master knows a topic whose deletion was acknowledged.
-* A topic that was made again shows no message of an earlier life.
+* A topic that was made again shows no message of an earlier life, and no committed offset.
 * In each life, the promises of a log hold (`checkers.messages.log`). No broker reports a minimum offset above its
   maximum, or above an acknowledged message that it has.
 
@@ -55,10 +55,11 @@ class Life:
     """One life of a topic. Moments are indices of ops.
 
     since    its first request. made: the acknowledgement of its creation, or `_NEVER`.
-    queues   the number of its queues on each broker group, as last acknowledged.
+    queues   the number of its queues on each broker group, as last acknowledged. open: the lowest one of a change that
+             was never answered, or `_NEVER`: such a change may be executed at any time.
     ends     the request of its deletion, or `_NEVER`. ended: the acknowledgement of that, or `_NEVER`.
     update   the last change that was acknowledged. delete: its deletion.
-    unsure   a change was never answered. doubtful: something of an earlier life may still be executed.
+    doubtful something of an earlier life may still be executed.
     """
 
     topic: str
@@ -70,8 +71,13 @@ class Life:
     ended: int = _NEVER
     update: Call | None = None
     delete: Call | None = None
-    unsure: bool = False
+    open: int = _NEVER
     doubtful: bool = False
+
+    @property
+    def unsure(self) -> bool:
+        """True if a change was never answered."""
+        return self.open != _NEVER
 
     @property
     def living(self) -> bool:
@@ -124,7 +130,7 @@ def lives_of(history: History) -> Mapping[str, Sequence[Life]]:
             if call.outcome == OK and done is not None:
                 life.made, life.queues, life.update = min(life.made, done.index), int(done.value), call
             else:
-                life.unsure = True
+                life.open = min(life.open, int(call.invoke.value))
         elif lives:
             life = lives[-1]
             life.ends, life.delete = min(life.ends, call.invoke.index), call
@@ -253,9 +259,9 @@ class TopicLives:
     """Judges what the masters know of the topics at the end, and what they show after a deletion.
 
     `forgotten-creation`, `forgotten-queues`, `deleted-topic-returns`: the answers of the masters at the end (`topic`).
-    A master whose disk was replaced or damaged may have forgotten a topic (`disk-taken`). `deleted-message-returns` and
-    `wrong-minimum`: the reads. `unserved-queue`: the sends at the end (`probe`), if another queue of the broker group
-    is served.
+    A master whose disk was replaced or damaged may have forgotten a topic (`disk-taken`). `deleted-message-returns`,
+    `deleted-offset-returns` and `wrong-minimum`: the reads. `unserved-queue`: the sends at the end (`probe`), if
+    another queue of the broker group is served.
     """
 
     name = "lives"
@@ -269,7 +275,13 @@ class TopicLives:
         lives = [life for some in found.of.values() for life in some]
         answers = dict(_answers(run.history))
         taken = {e.node for strike in fault_intervals(run.history) for e in strike.effects if e.kind in _TAKEN}
-        cases = [*_at_the_end(lives, answers), *_returned(found), *_minimums(run, found), *_unserved(run.history)]
+        cases = [
+            *_at_the_end(lives, answers),
+            *_returned(found),
+            *_offsets(run.history, found.of),
+            *_minimums(run, found),
+            *_unserved(run.history),
+        ]
         excused = [case for case in cases if case.details.get("node") in taken and case.name in _KEPT_ON_DISK]
         cases = [case for case in cases if case not in excused]
         stats = {
@@ -294,6 +306,7 @@ class TopicLives:
             *_told(scene, "forgotten-queues", cases, "{n} times a master had fewer queues than acknowledged"),
             *_told(scene, "deleted-topic-returns", cases, "{n} times a master knew a topic that had been deleted"),
             *_told(scene, "deleted-message-returns", cases, "{n} messages of deleted topics read in a later life"),
+            *_told(scene, "deleted-offset-returns", cases, "{n} answers with a committed offset of a deleted topic"),
             *_told(scene, "wrong-minimum", cases, "{n} answers with a minimum offset above the messages of the queue"),
             *_told(scene, "unserved-queue", cases, "{n} queues of acknowledged topics took no message at the end"),
         ]
@@ -378,7 +391,7 @@ def _at_the_end(lives: Sequence[Life], answers: Mapping[tuple[str, str], Call]) 
             if queues is None:
                 text = f"{node}, the master of {group} at the end, did not know {topic}, which {by} had acknowledged"
                 yield _case("forgotten-creation", life.update, call, text, topic, group, node)
-            elif queues < life.queues:
+            elif queues < min(life.queues, life.open):
                 text = f"{node}, the master of {group} at the end, had {queues} queues of {topic}, and {by} had "
                 text += f"acknowledged {life.queues}"
                 yield _case("forgotten-queues", life.update, call, text, topic, group, node)
@@ -413,6 +426,36 @@ def _returned(found: Lives) -> Iterator[Case]:
         yield Case(
             sent.time, done.time, ops, text, call.invoke.key, name="deleted-message-returns", details={"node": node}
         )
+
+
+def _offsets(history: History, of: Mapping[str, Sequence[Life]]) -> Iterator[Case]:
+    """Committed offsets that only a commit of an earlier life explains."""
+    commits: dict[tuple[str, int], list[Call]] = {}
+    for call in history.clients.calls:
+        if call.invoke.f == "commit" and call.outcome != FAIL:
+            commits.setdefault((str(call.invoke.key), call.invoke.value), []).append(call)
+    for call in history.clients.calls:
+        done = call.completion
+        if call.invoke.f != "committed" or done is None or done.type != OK or done.value is None:
+            continue
+        lives = of.get(_topic(call), ())
+        life = next((life for life in lives if life.holds(call.invoke.index, done.index)), None)
+        sources = commits.get((str(call.invoke.key), done.value), [])
+        # A commit without an answer may be executed in a later life.
+        ends = [_NEVER if c.completion is None or c.outcome == INFO else c.completion.index for c in sources]
+        if life is None or not ends:
+            continue
+        if not any(max(ends) < other.ends for other in lives if other.number < life.number):
+            continue
+        node, commit = done.extra.get("node"), sources[-1]
+        assert commit.completion is not None
+        by = commit.completion.extra.get("node")
+        text = f"{node} reported the committed offset {done.value} of {call.invoke.key}, which {by} had acknowledged "
+        ops = [commit.completion.index, call.invoke.index, done.index]
+        yield Case(
+            commit.completion.time, done.time, ops, f"{text}before the topic was deleted", call.invoke.key,
+            name="deleted-offset-returns", details={"node": node},
+        )  # fmt: skip
 
 
 def _minimums(run: RunRecord, found: Lives) -> Iterator[Case]:

@@ -32,6 +32,8 @@ _DELETE: Final = "delete-topic"
 _COPIED: Final = 30 * SECOND
 """The longest time (ns) until a slave has copied a deletion from its master: three times the interval."""
 _TOPIC_NOT_EXIST: Final = 17
+_OF_ANY_TOPIC: Final = ("commit", "committed")
+"""Ops that brokers of some versions answer for topics that they do not know."""
 _NAMED: Final = re.compile(r"topic\[([^\]]+)\]")
 _ENDS: Final = ("down", "unsynced-lost", "disk-dead", "data-lost")
 """Effects after which a broker starts from the content of its disk."""
@@ -127,6 +129,8 @@ def _gaps(run: RunRecord, late: list[int]) -> Iterator[_Gap]:
         done = call.completion
         node = done.extra.get("node") if done is not None else None
         if done is None or not isinstance(node, str) or done.key is None or ":" not in done.key:
+            continue
+        if done.f in _OF_ANY_TOPIC:
             continue
         at = (node, done.key.rsplit(":", 2)[0])
         if done.type == "ok":

@@ -179,6 +179,16 @@ def test_nothing_is_expected_of_a_life_that_a_late_deletion_may_end() -> None:
     assert [life.doubtful for life in lives_of(told.whole().history)["t"]] == [False, True]
 
 
+@pytest.mark.parametrize(("known", "found"), [(2, []), (1, ["forgotten-queues"])])
+def test_an_unanswered_change_may_still_take_queues_away(known: int, found: list[str]) -> None:
+    told = Told()
+    told.make(1)
+    told.make(2, "info")
+    told.make(4)
+    told.ask(known)
+    assert names(told.lives()) == found
+
+
 def test_a_refused_deletion_changes_nothing() -> None:
     told = Told()
     told.make()
@@ -254,6 +264,28 @@ def test_a_read_across_a_deletion_is_left_out_and_counted() -> None:
     told.ask(1)
     assert names(told.lives()) == []
     assert ("across-lives", 1) in [(e.rule, e.used) for e in LogOfLives().check(told.whole()).excuses]
+
+
+@pytest.mark.parametrize(
+    ("answered", "again", "found"),
+    [("ok", None, ["deleted-offset-returns"]), ("info", None, []), ("ok", 100, []), ("fail", None, [])],
+)
+def test_a_committed_offset_of_a_deleted_topic(answered: OpType, again: int | None, found: list[str]) -> None:
+    """An unanswered commit may be executed in the next life, and the next life may commit the same."""
+    told = Told()
+    told.make()
+    told.op("commit", "t:a:0", 100, 100, answered, group="g", node="n1")
+    told.op("committed", "t:a:0", None, 100, group="g", node="n1")
+    told.delete()
+    told.make()
+    if again is not None:
+        told.op("commit", "t:a:0", again, again, group="g", node="n1")
+    told.op("committed", "t:a:0", None, 100, group="g", node="n2")
+    told.op("committed", "t:a:0", None, None, group="g", node="n1")
+    told.ask(1)
+    result = told.lives()
+    assert names(result) == found
+    assert all("n2 reported the committed offset 100" in anomaly.summary for anomaly in result.anomalies)
 
 
 def test_a_bad_op_is_named() -> None:

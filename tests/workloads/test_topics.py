@@ -47,6 +47,7 @@ class Group:
         self.rng, self.trouble, self.bug = rng, trouble, bug
         self.topics: dict[str, int] = {"t": 1}
         self.logs: dict[str, list[Any]] = {}
+        self.committed: dict[str, int] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.known_at: dict[tuple[str, str], float] = {}
         self.known = Known()
@@ -79,7 +80,7 @@ class Group:
     async def _do(self, op: Op) -> Completion:
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         luck = self.rng.random()
-        if op.f in ("update-topic", "delete-topic", "send") and luck < self.trouble and self.now < 40:
+        if op.f in ("update-topic", "delete-topic", "send", "commit") and luck < self.trouble and self.now < 40:
             if luck < self.trouble / 3:
                 return Completion("fail", op.value, "refused")
             if luck < self.trouble / 2:
@@ -111,8 +112,8 @@ class Group:
             case "remake":
                 return Completion("ok", {"topics": [], "groups": []}, extra={**extra, "group": "a"})
             case "update-topic":
-                if not (self.bug == "shrink" and self.topics.get(key) and self._plant(0.5)):
-                    self.topics[key] = op.value
+                self.topics[key] = op.value
+                self.known_at.setdefault((self.master, key), self.now)
                 return Completion("ok", op.value, extra={"nodes": [self.master]})
             case "delete-topic":
                 self.topics.pop(key, None)
@@ -121,10 +122,21 @@ class Group:
                     log = self.logs.pop(queue)
                     if self.bug == "old" and self._plant(0.5):
                         self.logs[queue] = log
+                for queue in [queue for queue in self.committed if queue.rsplit(":", 2)[0] == key]:
+                    if not (self.bug == "offset" and self._plant(0.5)):
+                        del self.committed[queue]
                 return Completion("ok", None, extra={"nodes": list(NODES)})
+            case "commit":
+                if topic in self.topics:
+                    self.committed[key] = op.value
+                return Completion("ok", op.value, extra={**extra, "group": "readers"})
+            case "committed":
+                return Completion("ok", self.committed.get(key), extra={**extra, "group": "readers"})
             case "topic":
                 if self.bug == "forget" and key != "t" and key in self.topics and self._plant(0.7):
                     return Completion("ok", None, extra={**extra, "group": "a"})
+                if self.bug == "shrink" and key in self.topics and self._plant(0.7):
+                    self.topics[key] -= 1
                 if self.bug == "return" and key not in self.topics and self._plant(0.5):
                     return Completion("ok", 2, extra={**extra, "group": "a"})
                 found = self.topics.get(key)
@@ -200,10 +212,22 @@ def test_a_good_group_raises_no_alarm(seed: int) -> None:
     assert stats["made_again"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_two_hundred_good_groups_raise_no_alarm() -> None:
+    alarms = {}
+    for seed in range(100, 300):
+        judgement, _, _ = play(seed, trouble=[0.0, 0.1, 0.3, 0.6][seed % 4])
+        if judgement.verdict != Verdict.VALID:
+            alarms[seed] = judgement.reason
+    assert alarms == {}
+
+
 @pytest.mark.parametrize(
     ("bug", "names"),
     [
         ("old", {"deleted-message-returns"}),
+        ("offset", {"deleted-offset-returns"}),
         ("forget", {"forgotten-creation"}),
         ("shrink", {"forgotten-queues"}),
         ("return", {"deleted-topic-returns"}),
@@ -378,3 +402,15 @@ def test_the_end_asks_for_a_topic_and_makes_what_is_missing() -> None:
     gone, forgotten = servers.answers(asked[2], asked[1])
     assert (gone.type, gone.value) == ("ok", None)
     assert (forgotten.type, "UPDATE_AND_CREATE_TOPIC" in str(forgotten.error)) == ("fail", True)
+
+
+def test_offsets_are_committed_and_asked_for_at_the_master() -> None:
+    servers = Servers(master=ToyServer(offset="7"))
+    extra = {"group": "readers"}
+    commit = Op(0, 0, 0, "invoke", "commit", "t:a:1", 5, extra=extra)
+    done = servers.answers(commit, Op(0, 0, 0, "invoke", "committed", "t:a:1", None, extra=extra))
+    expected = {"group": "readers", "node": "n1"}
+    assert [(c.type, c.value, c.extra) for c in done] == [("ok", 5, expected), ("ok", 7, expected)]
+    assert servers.master.requests[0].ext["commitOffset"] == "5"
+    (none,) = servers.answers(commit, named=None)
+    assert (none.type, none.extra) == ("fail", extra)

@@ -18,7 +18,8 @@ from infra.systems.remoting.connection import Refused, RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
 from infra.systems.rocketmq.topologies.layout import CLUSTER
 from results.op import INFO, Op
-from workloads.brokers import BrokerClient
+from workloads.brokers import READ_DEADLINE_S, BrokerClient
+from workloads.places import queue_of
 from workloads.topics.lives import UPDATE, Lives, after
 from workloads.topics.load import LIFE
 
@@ -65,7 +66,26 @@ class TopicOps(BrokerClient):
                 return await self._administrate(op)
             case "topic":
                 return await self._describe(op)
+            case "commit" | "committed":
+                return await self._offset(op)
         raise ValueError(f"the topics workload does not know {op.f!r}")
+
+    async def _offset(self, op: Op) -> Completion:
+        """Commits an offset at the node that this client considers the master, or asks it for the committed one."""
+        queue, group = queue_of(op.key), str(op.extra["group"])
+        extra = {"group": group}
+        await self.pause()
+        node = await self.master(queue.group)
+        if node is None:
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent", extra)
+        broker, where = self.at(node), (queue.topic, queue.number, group)
+        if op.f == "commit":
+            answer = await broker.commit_offset(*where, op.value, deadline_s=self.deadline_s)
+        else:
+            answer = await broker.committed_offset(*where, deadline_s=min(READ_DEADLINE_S, self.deadline_s))
+        self.learn(queue.group, node, answer.outcome)
+        value = op.value if op.f == "commit" else answer.value
+        return Completion(answer.outcome.type, value, answer.outcome.why or None, {**extra, "node": node})
 
     async def _administrate(self, op: Op) -> Completion:
         """An op that changes a topic. One that is cancelled stays unanswered."""

@@ -22,6 +22,9 @@ MOST_QUEUES: Final = 6
 _MORE: Final = 2
 """Queues that a change adds."""
 
+_COMMITS: Final = 0.5
+"""The share of commits among the ops with committed offsets."""
+
 LIFE: Final = "life"
 """The extra of a poll with the number of the life that it is for."""
 
@@ -36,6 +39,8 @@ class Frame:
     readers   the number of clients that poll.
     at_once   the number of topics that exist at the same time.
     change_ns, poll_ns   the time between two ops of the administrator, and between two polls.
+    offset_ns   the time between two ops with the committed offset of a queue.
+    consumers   the group that commits.
     first     the id of the phase's first message. seed: of the administrator's choices.
     """
 
@@ -46,6 +51,8 @@ class Frame:
     at_once: int
     change_ns: int
     poll_ns: int
+    offset_ns: int
+    consumers: str
     first: int
     seed: int
 
@@ -55,8 +62,9 @@ class TopicLoad(Generator):
     """The first thread administrates, the next ones poll, the rest sends to all queues of the open topics in turn.
 
     keys        the queues that are used now. polls: the positions of the readers in them.
-    changes     the number of the administrator's ops so far; sent: the number of sends.
-    change_due, poll_due   the time (ns) of the next one.
+    changes     the number of the administrator's ops so far; sent: the number of sends; offsets: the number of ops with
+                a committed offset.
+    change_due, poll_due, offset_due   the time (ns) of the next one.
     """
 
     frame: Frame
@@ -65,8 +73,10 @@ class TopicLoad(Generator):
     polls: Polls
     changes: int = 0
     sent: int = 0
+    offsets: int = 0
     change_due: int = 0
     poll_due: int = 0
+    offset_due: int = 0
 
     @staticmethod
     def begin(frame: Frame, lives: Lives) -> TopicLoad:
@@ -76,7 +86,7 @@ class TopicLoad(Generator):
     def op(self, ctx: Context) -> Step:
         threads = list(members(ctx.takers))
         administrator, readers = threads[0], threads[1 : 1 + self.frame.readers]
-        free, wait = ctx.free_takers, [self.poll_due]
+        free, wait = ctx.free_takers, [self.poll_due, self.offset_due]
         if free >> administrator & 1:
             if ctx.time >= self.change_due:
                 change = self.change()
@@ -92,6 +102,10 @@ class TopicLoad(Generator):
                 asked = replace(poll, extra={**poll.extra, LIFE: self._life(poll.key)})
                 return asked, replace(self, polls=polls, poll_due=ctx.time + self.frame.poll_ns)
         senders = ctx.narrowed(sum(1 << t for t in threads[1 + self.frame.readers :]))
+        if self.keys and senders.free and ctx.time >= self.offset_due:
+            due = ctx.time + self.frame.offset_ns
+            process = ctx.process(senders.pick())
+            return self._offset().by(process), replace(self, offsets=self.offsets + 1, offset_due=due)
         if self.keys and senders.free:
             key = self.keys[self.sent % len(self.keys)]
             send = Invocation("send", key, self.frame.first + self.sent).by(ctx.process(senders.pick()))
@@ -128,9 +142,21 @@ class TopicLoad(Generator):
             name = dice.choice(gone) if again else f"{self.frame.prefix}-{len(self.lives) + 1}"
             return Invocation(UPDATE, name, MADE)
         name = dice.choice(opened)
-        if dice.random() < 0.3 and self.lives[name].queues < MOST_QUEUES:
-            return Invocation(UPDATE, name, self.lives[name].queues + _MORE)
+        life = self.lives[name]
+        # After an unanswered change, which may be executed late, another one would not last.
+        if dice.random() < 0.3 and life.queues < MOST_QUEUES and not life.unsure:
+            return Invocation(UPDATE, name, life.queues + _MORE)
         return Invocation(DELETE, name)
+
+    def _offset(self) -> Invocation:
+        """A commit, or a request for the committed offset. Each commit has a number of its own, so that it is known
+        again; brokers take any.
+        """
+        n, extra = self.offsets, {"group": self.frame.consumers}
+        key = self.keys[n * (len(self.keys) // 2 + 1) % len(self.keys)]
+        if Dice().at(self.frame.seed, -1 - n).random() < _COMMITS:
+            return Invocation("commit", key, self.frame.first + n, extra)
+        return Invocation("committed", key, None, extra)
 
     def _life(self, key: str | None) -> int:
         life = self.lives.get(_topic(key))

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _POLLS: Final = 0.2
 """The share of polls among all ops."""
 
+_OFFSETS: Final = 0.04
+"""The share of ops with committed offsets."""
+
 _TRIES: Final = 20
 _AGAIN_S: Final = 0.5
 """A request of the final phase is tried so often, and after so long again."""
@@ -85,13 +88,15 @@ class TopicsWorkload(MessageWorkload):
             at_once=self.options.topics,
             change_ns=int(self.options.change_every * SECOND),
             poll_ns=int(SECOND / (rate * _POLLS)),
+            offset_ns=int(SECOND / (rate * _OFFSETS)),
+            consumers=self.places.readers,
             first=self.next_phase(),
             seed=split(rng),
         )
         return TopicLoad.begin(frame, self._known.lives)
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Asks for each topic, sends to each queue, and reads every replica."""
+        """Asks for each topic and each committed offset, sends to each queue, and reads every replica."""
         places, lives = self.places, self._known.lives
         asked = [
             _tried(_Describe(name, group, life.queues))
@@ -102,8 +107,9 @@ class TopicsWorkload(MessageWorkload):
         queues = [*places.queues, *open_queues(lives, list(places.groups))]
         first = self.next_phase()
         probes = [_tried(_Probe(queue.key, first + at * _TRIES)) for at, queue in enumerate(queues)]
+        offsets = [_tried(_Committed(queue.key, places.readers)) for queue in queues]
         reads = [ReadToEnd(queue.key, node) for queue in queues for node in places.groups[queue.group]]
-        parts = [gen.clients(gen.any_(*some)) for some in (asked, probes, reads) if some]
+        parts = [gen.clients(gen.any_(*some)) for some in (asked, offsets, probes, reads) if some]
         return self.final_phases(*parts)
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
@@ -133,6 +139,17 @@ class _Describe:
 
     def __call__(self, n: int) -> Invocation:
         return Invocation(DESCRIBE, self.name, None, {"group": self.group, "queues": self.queues})
+
+
+@dataclass(frozen=True)
+class _Committed:
+    """Asks the master for the committed offset of a queue."""
+
+    key: str
+    group: str
+
+    def __call__(self, n: int) -> Invocation:
+        return Invocation("committed", self.key, None, {"group": self.group})
 
 
 @dataclass(frozen=True)
