@@ -190,7 +190,7 @@ class Group:
 def play(seed: int, bug: str = "", trouble: float = 0.1) -> tuple[Judgement, RunRecord, Group]:
     """40 s of load, then the final phase, judged."""
     dice = Random(seed)
-    options = {"topics": dice.randint(1, 6), "change_every": 0.3}
+    options = {"topics": dice.randint(1, 6), "change_every": 0.3, "quiet": dice.choice([0, 0.5])}
     plan = Plan(workload="topics", seed=seed, rate=100, concurrency=dice.randint(3, 10), options=options)
     workload = TopicsWorkload(resolve(plan))
     workload._places = layout(NODES, {"a": NODES}, 1)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harness.generator import PENDING, Generator, Invocation, Pending, Step
@@ -25,6 +25,15 @@ _MORE: Final = 2
 _COMMITS: Final = 0.5
 """The share of commits among the ops with committed offsets."""
 
+_REPEATED: Final = 0.7
+"""The chance that the next op repeats a change without an answer, if there is one."""
+
+_AGAIN: Final = 0.6
+"""The chance that a topic that was deleted is made again, rather than a new one."""
+
+_CHANGED: Final = 0.3
+"""The chance that a topic gets more queues, rather than its deletion."""
+
 LIFE: Final = "life"
 """The extra of a poll with the number of the life that it is for."""
 
@@ -40,6 +49,7 @@ class Frame:
     at_once   the number of topics that exist at the same time.
     change_ns, poll_ns   the time between two ops of the administrator, and between two polls.
     offset_ns   the time between two ops with the committed offset of a queue.
+    quiet_ns    nothing is sent to a topic for so long before its deletion.
     consumers   the group that commits.
     first     the id of the phase's first message. seed: of the administrator's choices.
     """
@@ -52,6 +62,7 @@ class Frame:
     change_ns: int
     poll_ns: int
     offset_ns: int
+    quiet_ns: int
     consumers: str
     first: int
     seed: int
@@ -61,7 +72,8 @@ class Frame:
 class TopicLoad(Generator):
     """The first thread administrates, the next ones poll, the rest sends to all queues of the open topics in turn.
 
-    keys        the queues that are used now. polls: the positions of the readers in them.
+    keys        the queues that clients send to now. polls: the queues that they read, and their positions.
+    closing     topic -> the time (ns) from which on it may be deleted: nothing is sent to it.
     changes     the number of the administrator's ops so far; sent: the number of sends; offsets: the number of ops with
                 a committed offset.
     change_due, poll_due, offset_due   the time (ns) of the next one.
@@ -71,6 +83,7 @@ class TopicLoad(Generator):
     lives: Lives
     keys: Sequence[str]
     polls: Polls
+    closing: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
     sent: int = 0
     offsets: int = 0
@@ -89,11 +102,13 @@ class TopicLoad(Generator):
         free, wait = ctx.free_takers, [self.poll_due, self.offset_due]
         if free >> administrator & 1:
             if ctx.time >= self.change_due:
-                change = self.change()
-                if change is not None:
-                    due = ctx.time + self.frame.change_ns
-                    following = replace(self, changes=self.changes + 1, change_due=due)
-                    return change.by(ctx.process(administrator)), following
+                chosen = self._change(ctx.time)
+                due = ctx.time + self.frame.change_ns
+                following = replace(self, changes=self.changes + 1, change_due=due)
+                if isinstance(chosen, Invocation):
+                    return chosen.by(ctx.process(administrator)), following
+                closing = {**self.closing, chosen: ctx.time + self.frame.quiet_ns}
+                return _placed(replace(following, closing=closing)).op(ctx)
             else:
                 wait.append(self.change_due)
         if self.keys and ctx.time >= self.poll_due:
@@ -129,24 +144,33 @@ class TopicLoad(Generator):
             polls = replace(polls, at=kept)
         return _placed(replace(self, lives=lives, polls=polls))
 
-    def change(self) -> Invocation | None:
-        """The administrator's next op, or None: no topic may be changed now."""
+    def _change(self, now: int) -> Invocation | str:
+        """The administrator's next op; or a topic that is to be deleted: from now on nothing is sent to it."""
         dice = Dice().at(self.frame.seed, self.changes)
-        for name, life in self.lives.items():
-            if life.asked is not None and life.state in ("coming", "open"):
-                return Invocation(UPDATE, name, life.asked)
-        opened = [name for name, life in self.lives.items() if life.state == "open"]
-        gone = [name for name, life in self.lives.items() if life.state == "gone"]
-        if len(opened) < self.frame.at_once:
-            again = bool(gone) and dice.random() < 0.6
-            name = dice.choice(gone) if again else f"{self.frame.prefix}-{len(self.lives) + 1}"
-            return Invocation(UPDATE, name, MADE)
-        name = dice.choice(opened)
+        open_ = [name for name, life in self.lives.items() if life.state == "open"]
+        asked = [
+            name for name, life in self.lives.items() if life.asked is not None and life.state in ("coming", "open")
+        ]
+        if asked and dice.random() < _REPEATED:
+            name = asked[0]
+            return Invocation(UPDATE, name, self.lives[name].asked)
+        quiet = [name for name in open_ if now >= self.closing.get(name, now + 1)]
+        if quiet:
+            return Invocation(DELETE, quiet[0])
+        used = [name for name in open_ if name not in self.closing]
+        if len(used) < self.frame.at_once:
+            gone = [name for name, life in self.lives.items() if life.state == "gone"]
+            again = bool(gone) and dice.random() < _AGAIN
+            return Invocation(UPDATE, dice.choice(gone) if again else self._new_name(), MADE)
+        name = dice.choice(used)
         life = self.lives[name]
         # After an unanswered change, which may be executed late, another one would not last.
-        if dice.random() < 0.3 and life.queues < MOST_QUEUES and not life.unsure:
+        if dice.random() < _CHANGED and life.queues < MOST_QUEUES and not life.unsure:
             return Invocation(UPDATE, name, life.queues + _MORE)
-        return Invocation(DELETE, name)
+        return name if self.frame.quiet_ns else Invocation(DELETE, name)
+
+    def _new_name(self) -> str:
+        return f"{self.frame.prefix}-{len(self.lives) + 1}"
 
     def _offset(self) -> Invocation:
         """A commit, or a request for the committed offset. Each commit has a number of its own, so that it is known
@@ -166,11 +190,13 @@ class TopicLoad(Generator):
 def _placed(load: TopicLoad) -> TopicLoad:
     """The load with the queues of the topics that are open now."""
     frame, used = load.frame, open_queues(load.lives, list(load.frame.groups))
+    closing = {name: due for name, due in load.closing.items() if load.lives[name].state == "open"}
     keys = [*frame.steady, *(queue.key for queue in used)]
     stops = [(key, node) for key in keys for node in frame.groups[key.rsplit(":", 2)[1]]]
     nodes = list(dict.fromkeys(node for _, node in stops))
     rounds = [[s for s in stops if nodes.index(s[1]) % frame.readers == r] or stops for r in range(frame.readers)]
-    return replace(load, keys=keys, polls=replace(load.polls, rounds=rounds))
+    sent = [key for key in keys if _topic(key) not in closing]
+    return replace(load, keys=sent, closing=closing, polls=replace(load.polls, rounds=rounds))
 
 
 def open_queues(lives: Lives, groups: Sequence[str]) -> list[Queue]:

@@ -47,6 +47,9 @@ class TopicsOptions:
 
     topics: int = option(6, "The number of topics that exist at the same time.", low=1, high=50)
     change_every: Seconds = option(Seconds(1), "The time between two changes of topics.", low=0.05)
+    quiet: Seconds = option(
+        Seconds(1), "Nothing is sent to a topic for so long before its deletion, as by a careful operator."
+    )
     delete_at: DeleteAt = option(
         "all", "The brokers that get a deletion: all that name servers list, or the masters only, as with mqadmin."
     )
@@ -89,6 +92,7 @@ class TopicsWorkload(MessageWorkload):
             change_ns=int(self.options.change_every * SECOND),
             poll_ns=int(SECOND / (rate * _POLLS)),
             offset_ns=int(SECOND / (rate * _OFFSETS)),
+            quiet_ns=int(self.options.quiet * SECOND),
             consumers=self.places.readers,
             first=self.next_phase(),
             seed=split(rng),
