@@ -288,6 +288,24 @@ def test_a_committed_offset_of_a_deleted_topic(answered: OpType, again: int | No
     assert all("n2 reported the committed offset 100" in anomaly.summary for anomaly in result.anomalies)
 
 
+@pytest.mark.parametrize(("end", "used"), [(3.0, 0), (20.0, 1)])
+def test_a_send_across_a_deletion_counts_as_unanswered(end: float, used: int) -> None:
+    """The topic is deleted from 4 s on. Its message may be in either life, or gone."""
+    told = Told()
+    told.make()
+    told.add(2, 90, "invoke", "send", key="t:a:0", value=7)
+    told.add(end, 90, "ok", "send", key="t:a:0", value=[0, 7], extra={"node": "n1"})
+    told.at = 3
+    told.delete()
+    told.make()
+    told.send(8, 0)
+    told.read((0, 8), f="replica-read")
+    result = LogOfLives().check(told.whole())
+    assert (result.verdict, names(result)) == (Verdict.VALID, [])
+    assert [e.used for e in result.excuses if e.rule == "across-deletion"] == [1] * used
+    assert [e.used for e in result.excuses if e.rule == "deleted-topic"] == [1] * (1 - used)
+
+
 def test_a_bad_op_is_named() -> None:
     told = Told()
     told.op("update-topic", "t", 1, "many")

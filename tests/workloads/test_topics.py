@@ -14,7 +14,7 @@ import pytest
 from sim.plays import judged as judged_by
 from sim.plays import layout
 from sim.plays import play as played
-from toy_servers import LONG, ToyServer, run, serving
+from toy_servers import LONG, ToyServer, run, serving, silence
 
 from harness.api import Completion
 from harness.parts.resolve import resolve
@@ -187,10 +187,10 @@ class Group:
         return self.rng.random() < chance
 
 
-def play(seed: int, bug: str = "", trouble: float = 0.1) -> tuple[Judgement, RunRecord, Group]:
+def play(seed: int, bug: str = "", trouble: float = 0.1, **more: Any) -> tuple[Judgement, RunRecord, Group]:
     """40 s of load, then the final phase, judged."""
     dice = Random(seed)
-    options = {"topics": dice.randint(1, 6), "change_every": 0.3, "quiet": dice.choice([0, 0.5])}
+    options = {"topics": dice.randint(1, 6), "change_every": 0.3, "quiet": dice.choice([0, 0.5]), **more}
     plan = Plan(workload="topics", seed=seed, rate=100, concurrency=dice.randint(3, 10), options=options)
     workload = TopicsWorkload(resolve(plan))
     workload._places = layout(NODES, {"a": NODES}, 1)
@@ -414,3 +414,37 @@ def test_offsets_are_committed_and_asked_for_at_the_master() -> None:
     assert servers.master.requests[0].ext["commitOffset"] == "5"
     (none,) = servers.answers(commit, named=None)
     assert (none.type, none.extra) == ("fail", extra)
+
+
+@pytest.mark.parametrize("quiet", [0.0, 0.5])
+def test_nothing_is_sent_just_before_a_deletion(quiet: float) -> None:
+    _, record, _ = play(3, trouble=0.0, quiet=quiet)
+    calls = record.history.clients.calls
+    last: dict[str, int] = {}
+    waits = []
+    for call in calls:
+        if call.invoke.f in ("send", "commit"):
+            last[str(call.invoke.key).rsplit(":", 2)[0]] = call.start
+        elif call.invoke.f == "delete-topic":
+            waits.append(call.start - last[str(call.invoke.key)])
+    assert len(waits) > 10
+    assert min(waits) >= quiet * 1e9 if quiet else min(waits) < 0.5e9
+
+
+def test_an_op_that_is_broken_off_is_unanswered() -> None:
+    known: list[Known] = []
+
+    async def test() -> None:
+        async with serving(silence) as at:
+            places = TopicLayout(False, "t", "readers", [Queue("t", "a", 0)], {"a": ["n1"]}, {"n1": at}, [at], [])
+            client = TopicOps(places, FixedMaster(), Beliefs(), LONG, False)
+            client.known, client.delete_at = Known(), "all"
+            known.append(client.known)
+            task = asyncio.create_task(client.invoke(MAKE))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await client.close()
+
+    run(test)
+    assert known[0].lives == {"t": Life(1, "coming", 0, 3, unsure=True)}
