@@ -160,6 +160,8 @@ class _Splitter:
         self.home: dict[Any, tuple[Life, Call]] = {}
         """Id -> the life that the message is of, and its send or the first read that showed it."""
         self.sends: dict[Any, Call] = {}
+        self.misled: set[tuple[int, str | None, int]] = set()
+        """(process, queue, life) of readers that got a message of an earlier life."""
 
     def split(self) -> Lives:
         calls = [c for c in self.history.clients.calls if c.invoke.f in ("send", *_READS) and c.invoke.key is not None]
@@ -207,7 +209,11 @@ class _Splitter:
             self.home.setdefault(identity, (life, call))
         for offset, identity in old:
             self.found.returned.append((call, offset, identity, self.home[identity][1]))
-        if not old or call.invoke.f == "replica-read":
+        session = call.invoke.process, call.invoke.key, life.number
+        if call.invoke.f == "poll" and old:
+            # The following polls continue behind these messages, so they are no part of this life's log either.
+            self.misled.add(session)
+        elif call.invoke.f == "replica-read" or session not in self.misled:
             self._keep(call, life)
         for _, identity in old if call.invoke.f == "replica-read" else ():
             # Its place is taken: for the log of this life it is a message of unknown outcome.

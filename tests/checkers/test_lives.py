@@ -98,6 +98,23 @@ def test_a_deleted_message_that_returns(answered: OpType) -> None:
     assert "t@2:a:0" in split(told.whole().history).living[-1].key  # type: ignore[operator]
 
 
+def test_a_reader_that_an_old_message_misled_does_not_jump() -> None:
+    told = Told()
+    told.make()
+    told.send(1, 0)
+    told.delete()
+    told.make()
+    for message, offset in ((2, 1), (3, 2)):
+        told.send(message, offset)
+    for at, message in ((0, 1), (1, 2), (2, 3)):
+        told.at += 1
+        extra = {"node": "n1", "min": 0, "max": 3, "next": at + 1}
+        told.add(told.at, 99, "invoke", "poll", key="t:a:0", value=at, extra={"node": "n1", "start": at == 0})
+        told.add(told.at + 0.5, 99, "ok", "poll", key="t:a:0", value=[[at, message]], extra=extra)
+    assert names(told.lives()) == ["deleted-message-returns"]
+    assert names(LogOfLives().check(told.whole())) == []
+
+
 def test_an_unanswered_send_may_be_of_the_next_life() -> None:
     told = Told()
     told.make()
