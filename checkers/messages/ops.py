@@ -150,6 +150,9 @@ MISSING: Final = Check('is answered with {"topics": [NAME, ...], "groups": [NAME
 SETTINGS: Final = Check("is answered with the settings, each name -> text", _settings)
 FLAGGED: Final = Check('has {"member": NAME, "gray": true or false}', _flag)
 REBALANCED: Final = Check('is answered with {"queues": [...], "gray": [...], "base": [...]}', _rebalanced)
+MADE: Final = Check("has the number of a topic's queues (a whole number from 1)", lambda v: _whole(v, 1))
+COUNT: Final = Check("is answered with the number of a topic's queues, or null", lambda v: v is None or _whole(v))
+NODES: Final = Check("a list of names", lambda v: _is_list(v, _text))
 NAME: Final = Check("a name", _text)
 FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
 OFFSET: Final = Check("a whole number from 0", _whole)
@@ -217,6 +220,9 @@ FORMS: Final[Mapping[str, Form]] = {
     "send-back": Form(RETURNED, ANY, _GROUP),
     "seek": Form(ANY, ANY, _WHO, keyed=False),
     "remake": Form(ANY, MISSING, _WHO, keyed=False),
+    "update-topic": Form(MADE, MADE, {"nodes": NODES}, keyed=False),
+    "delete-topic": Form(ANY, ANY, {"nodes": NODES}, keyed=False),
+    "topic": Form(ANY, COUNT, {**_GROUP, "queues": OFFSET}, ("group",), keyed=False),
 }
 """f -> the form of its ops. These judges ignore all others."""
 

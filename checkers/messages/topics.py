@@ -2,9 +2,9 @@
 """Topics and consumer groups that brokers forget. (RocketMQ)
 
 A broker holds its topics in memory and in `config/topics.json`, its consumer groups in
-`config/subscriptionGroup.json`. A slave copies those of its master every ten seconds. Nothing in a run deletes one. So
-a broker that has answered a pull or a send of a topic, and whose process has gone on since, must not refuse the next
-one with TOPIC_NOT_EXIST (17).
+`config/subscriptionGroup.json`. A slave copies those of its master every ten seconds. A broker that has answered a pull
+or a send of a topic, and whose process has gone on since, must not refuse the next one with TOPIC_NOT_EXIST (17),
+unless the topic was deleted in between (`delete-topic`).
 
 Before the load, the topics and groups were made on every broker, acknowledged and read back. At the end the harness
 requests them from the master of each broker group (`remake`). The master must have them, whatever ended it meanwhile. A
@@ -16,18 +16,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from checkers.base.legality import conclude
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.history import Call
-from results.op import OK, SERVER_DIED, Op
+from results.op import FAIL, OK, SERVER_DIED, Op
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import Anomaly, CheckResult, Excuse
 
 _REMAKE: Final = "remake"
+_DELETE: Final = "delete-topic"
+_COPIED: Final = 30 * SECOND
+"""The longest time (ns) until a slave has copied a deletion from its master: three times the interval."""
 _TOPIC_NOT_EXIST: Final = 17
+_OF_ANY_TOPIC: Final = ("commit", "committed")
+"""Ops that brokers of some versions answer for topics that they do not know."""
 _NAMED: Final = re.compile(r"topic\[([^\]]+)\]")
 _ENDS: Final = ("down", "unsynced-lost", "disk-dead", "data-lost")
 """Effects after which a broker starts from the content of its disk."""
@@ -55,7 +61,8 @@ class KnownTopics:
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `forgotten` (broker -> number of times), `longest_s`, `lost` (broker -> names of lost entries)."""
-        gaps = list(_gaps(run))
+        late: list[int] = []
+        gaps = list(_gaps(run, late))
         count: dict[str, int] = {}
         for gap in gaps:
             count[gap.node] = count.get(gap.node, 0) + 1
@@ -72,7 +79,9 @@ class KnownTopics:
         reason = "" if gaps else "no broker forgot a topic while it ran"
         if asked and not lost:
             reason += f"{', and ' if reason else ''}no master had lost one at the end"
-        return conclude(self.name, run, found, stats, reason)
+        why = "a slave copies the topics of its master every 10 s, and refused one that had been deleted"
+        excuses = [Excuse("after-deletion", len(late), why, _COPIED / SECOND, max(late) / SECOND)] if late else []
+        return conclude(self.name, run, found, stats, reason, excuses=excuses)
 
 
 def _lost(run: RunRecord) -> Iterator[tuple[str, str, list[str], Op]]:
@@ -100,14 +109,19 @@ def _tell_lost(node: str, kind: str, names: list[str], op: Op) -> Anomaly:
     )
 
 
-def _gaps(run: RunRecord) -> Iterator[_Gap]:
-    """Yields gaps in order of their ends. Only ops that name their queue (`TOPIC:GROUP:NUMBER`) show a served topic."""
+def _gaps(run: RunRecord, late: list[int]) -> Iterator[_Gap]:
+    """Yields gaps in order of their ends. Only ops that name their queue (`TOPIC:GROUP:NUMBER`) show a served topic.
+
+    late  gets an entry for each refusal that a late copy of a deletion explains: the time (ns) from the deletion to
+          the last answer.
+    """
     ended = [
         (op.time, str(op.value.get("node")))
         for op in run.history.nemesis
         if op.f == SERVER_DIED and isinstance(op.value, Mapping)
     ]
     strikes = fault_intervals(run.history)
+    deleted = _deletions(run)
     served: dict[tuple[str, str], int] = {}
     open_gaps: dict[tuple[str, str], _Gap] = {}
     calls = [call for call in run.history.calls if call.completion is not None and call.invoke.is_client]
@@ -115,6 +129,8 @@ def _gaps(run: RunRecord) -> Iterator[_Gap]:
         done = call.completion
         node = done.extra.get("node") if done is not None else None
         if done is None or not isinstance(node, str) or done.key is None or ":" not in done.key:
+            continue
+        if done.f in _OF_ANY_TOPIC:
             continue
         at = (node, done.key.rsplit(":", 2)[0])
         if done.type == "ok":
@@ -124,10 +140,25 @@ def _gaps(run: RunRecord) -> Iterator[_Gap]:
         elif done.extra.get("code") == _TOPIC_NOT_EXIST and at in served and _topic(done.error) == at[1]:
             if call.invoke.time < served[at] or _may_have_ended(node, served[at], done.time, strikes, ended):
                 continue
+            gone = max((over for begun, over in deleted.get(at[1], ()) if begun <= done.time), default=None)
+            if gone is not None and served[at] <= gone + _COPIED:
+                if served[at] > gone:
+                    late.append(int(served[at] - gone))
+                continue
             gap = open_gaps.setdefault(at, _Gap(node, at[1], call.invoke.time, done.time, []))
             gap.until = done.time
             gap.ops.append(done.index)
     yield from open_gaps.values()
+
+
+def _deletions(run: RunRecord) -> dict[str, list[tuple[int, float]]]:
+    """Topic -> the times (ns) in which it may have been deleted: from the request to the acknowledgement, if any."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for call in run.history.clients.calls:
+        if call.invoke.f == _DELETE and call.outcome != FAIL:
+            over = call.end if call.outcome == OK and call.end is not None else inf
+            found.setdefault(str(call.invoke.key), []).append((call.start, over))
+    return found
 
 
 def _completed(call: Call) -> int:

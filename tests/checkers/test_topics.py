@@ -115,3 +115,26 @@ def test_a_broker_that_is_cut_off_does_not_forget_and_one_that_died_may() -> Non
     assert KnownTopics().check(story.record()).verdict == Verdict.INVALID
     story.add(2.5, NEMESIS, "info", SERVER_DIED, value={"node": "n2", "server": "broker"})
     assert KnownTopics().check(story.record()).verdict == Verdict.VALID
+
+
+@pytest.mark.parametrize(("served", "forgotten"), [(1.0, 0), (31.0, 0), (33.0, 1)])
+def test_a_topic_that_was_deleted_is_not_forgotten(served: float, forgotten: int) -> None:
+    """Deleted at 2 s. A slave that still serves it has 30 s to copy that."""
+    story = Story()
+    pull(story, served)
+    story.add(2, 1, "invoke", "delete-topic", key="t")
+    story.add(2.01, 1, "ok", "delete-topic", key="t")
+    pull(story, served + 2, refused="t")
+    result = KnownTopics().check(story.record())
+    assert len(result.anomalies) == forgotten
+    assert [(e.rule, e.bound_s) for e in result.excuses] == ([("after-deletion", 30)] if served == 31 else [])
+
+
+@pytest.mark.parametrize(("type_", "forgotten"), [("fail", 1), ("info", 0)])
+def test_an_unanswered_deletion_may_take_a_topic_at_any_time_later(type_: OpType, forgotten: int) -> None:
+    story = Story()
+    story.add(0, 1, "invoke", "delete-topic", key="t")
+    story.add(0.01, 1, type_, "delete-topic", key="t")
+    pull(story, 100)
+    pull(story, 102, refused="t")
+    assert len(KnownTopics().check(story.record()).anomalies) == forgotten

@@ -189,8 +189,14 @@ def test_topics_and_groups(servers: Servers) -> None:
         assert await c.slave_admin.topic_exists("topics") is True
         route = await eventually(lambda: c.names.route("topics"))
         assert [(queue["brokerName"], queue["writeQueueNums"]) for queue in route["queueDatas"]] == [("a", 2)]
+        assert await c.admin.topic_queues("topics") == 2
+        await c.admin.create_topic("topics", 4)
+        assert await c.admin.topic_queues("topics") == 4
         await c.admin.delete_topic("topics")
         assert await c.admin.topic_exists("topics") is False
+        assert await c.admin.topic_queues("topics") is None
+        await c.names.delete_topic("topics", "harness")
+        assert await c.names.route("topics") is None
         sent = await c.master.send("topics", 0, b"1")
         assert (sent.outcome.type, sent.code) == ("fail", 17)
 

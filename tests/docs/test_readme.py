@@ -220,6 +220,7 @@ DENIED = {
     "quorum-ack": "quorum",
     "register": "registers?",
     "route": "routes?",
+    "topics": r"topics? (that are )?(made|created|deleted)|delet\w+ topics?",
     "transaction": "transactions?",
     "dledger": "dledger",
     "master-slave": "failover",

@@ -96,6 +96,10 @@ class NameServer(Server):
                 return None
             raise
 
+    async def delete_topic(self, topic: str, cluster: str) -> None:
+        """Deletes the routes of a topic here. A broker that still has the topic registers them again."""
+        await self.request(Request.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, "clusterName": cluster})
+
     async def cluster(self) -> Json:
         """`brokerAddrTable` and `clusterAddrTable`: every broker that is registered."""
         return await self.json(Request.GET_BROKER_CLUSTER_INFO)
@@ -159,7 +163,20 @@ class BrokerAdmin(Server):
         await self.request(Request.UPDATE_AND_CREATE_TOPIC, ext)
 
     async def delete_topic(self, topic: str) -> None:
+        """Deletes a topic and its queues here; the other replicas do not get it. An unknown topic is no error."""
         await self.request(Request.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+
+    async def topic_queues(self, topic: str) -> int | None:
+        """The number of queues of a topic here, for sends; None: this replica does not know the topic."""
+        try:
+            config = await self.json(Request.GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"})
+            return int(config["writeQueueNums"])
+        except AdminError as e:
+            if e.code == _TOPIC_MISSING:
+                return None
+            raise
+        except (KeyError, TypeError, ValueError):
+            raise Malformed(f"{self.address}: a topic without the number of its queues") from None
 
     async def topic_exists(self, topic: str) -> bool:
         """True if this replica knows the topic. Offsets do not show it: they are 0 for unknown topics, too."""
