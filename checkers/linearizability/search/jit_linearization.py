@@ -32,8 +32,7 @@ from typing import Final
 
 from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE
-from checkers.linearizability.history.table import ILLEGAL
+from checkers.linearizability.history.events import ILLEGAL, NEVER, NONE
 from checkers.linearizability.outcome import SHOWN, Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use
 from checkers.linearizability.search.portfolio import CEGAR, JIT
