@@ -7,12 +7,9 @@ failure of the harness, never a verdict. Its traceback goes to a file, and the l
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
-import tempfile
-import traceback
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -20,9 +17,8 @@ import click
 
 from harness import terminal
 from harness.signals import Stopped
-from infra.machines.api import SettingsError
 from infra.options import NotAvailable, OptionError
-from results.errors import ExpectedError, HistoryError
+from results.errors import ExpectedError, HistoryError, UsageError
 from results.verdict import Verdict
 
 USAGE: Final = 64
@@ -101,7 +97,7 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
         return USAGE, problem.format_message() + hint
     except NotAvailable as problem:
         return UNAVAILABLE, str(problem)
-    except (OptionError, SettingsError) as problem:
+    except (OptionError, UsageError) as problem:
         return USAGE, str(problem)
     except HistoryError as problem:
         return Verdict.UNKNOWN.exit_code, str(problem)
@@ -121,6 +117,8 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
 
 def _where(problem: BaseException) -> str:
     """The file and line that raised an error."""
+    import traceback
+
     frames = traceback.extract_tb(problem.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "something"
 
@@ -130,13 +128,17 @@ def report_unexpected(problem: BaseException) -> str:
     text = " ".join(str(problem).split())
     what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
     message = what if len(what) <= 300 else f"{what[:300]}…"
-    return f"unexpected error, please report it: {message}  ({_kept(problem)})"
+    return f"unexpected error, please report it: {message}  ({kept(problem)})"
 
 
-def _kept(problem: BaseException) -> str:
+def kept(problem: BaseException) -> str:
     """Stores the traceback, and returns a text with its path. Only its owner may read it: a traceback may repeat
     parts of the command line.
     """
+    # Imported here: every command loads this module, and hardly any fails so.
+    import tempfile
+    import traceback
+
     try:
         fd, path = tempfile.mkstemp(prefix="harness-traceback-", suffix=".txt")
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -144,18 +146,3 @@ def _kept(problem: BaseException) -> str:
     except OSError as wrong:
         return f"its traceback could not be written: {wrong.strerror}"
     return f"traceback: {path}"
-
-
-class Progress(logging.Handler):
-    """Messages of a logger as lines on stderr; a traceback goes into a file of its own."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            line = record.getMessage()
-        except (
-            TypeError,
-            ValueError,
-        ):  # a message that does not fit its arguments must not end the work that continues
-            line = str(record.msg)
-        problem = record.exc_info[1] if record.exc_info else None
-        terminal.say(line if problem is None else f"{line}  ({_kept(problem)})", err=True)

@@ -16,7 +16,6 @@ import select
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from textwrap import wrap
 from typing import Final, TextIO
 
 from results.visible import THIN_SPACE, visible
@@ -84,6 +83,9 @@ def wrapped(line: str, width: int | None, indent: int) -> list[str]:
     """
     if width is None or width < indent + 24 or len(line) < width:
         return [line]
+    # Imported here: hardly any line is so long.
+    from textwrap import wrap
+
     head, body = line[:indent], line[indent:]
     parts = wrap(body, width - 1 - indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
     return [f"{head}{parts[0]}", *(f"{'':<{indent}}{part}" for part in parts[1:])] if parts else [line]

@@ -18,14 +18,12 @@ Types: `bool`, `int`, `float`, `str`, `Seconds` (a duration: `0.05` or `"50ms"`)
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import types
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
-from decimal import Decimal
 from functools import cache
 from typing import Any, Final, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -35,9 +33,9 @@ Size = NewType("Size", int)
 LONGEST_S: Final = 30 * 86400.0
 """The longest duration."""
 
-_DURATION: Final = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,15})?)\s*(us|ms|s|m|min|h)?\s*$")
+_DURATION: Final = r"^\s*(\d{1,15}(?:\.\d{1,15})?)\s*(us|ms|s|m|min|h)?\s*$"
 _UNIT_S: Final = {"us": 1e-6, "ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_SIZE: Final = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,15})?)\s*(B|KiB|MiB|GiB)?\s*$")
+_SIZE: Final = r"^\s*(\d{1,15}(?:\.\d{1,15})?)\s*(B|KiB|MiB|GiB)?\s*$"
 _UNIT_BYTES: Final = {"B": 1, None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 Owner = TypeVar("Owner")
@@ -282,7 +280,7 @@ def seconds(given: object, where: str) -> Seconds:
     if isinstance(given, int | float) and not isinstance(given, bool):
         value = as_float(given)
     else:
-        found = _DURATION.match(given) if isinstance(given, str) else None
+        found = re.match(_DURATION, given) if isinstance(given, str) else None
         if not found:
             raise OptionError(f"{where} is {cut(given)}; a duration is right, such as 60, '90s' or '2m'")
         value = float(found[1]) * _UNIT_S[found[2]]
@@ -295,7 +293,7 @@ def size(given: object, where: str) -> Size:
     """`1048576`, `"1MiB"`, `"1.5GiB"` -> bytes. OptionError names `where` otherwise."""
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return Size(given)
-    found = _SIZE.match(given) if isinstance(given, str) else None
+    found = re.match(_SIZE, given) if isinstance(given, str) else None
     if not found:
         raise OptionError(f"{where} is {cut(given)}; a size is right, such as 4096, '64KiB' or '1.5GiB'")
     return Size(round(float(found[1]) * _UNIT_BYTES[found[2]]))
@@ -303,6 +301,9 @@ def size(given: object, where: str) -> Size:
 
 def duration_text(seconds: float) -> str:
     """Seconds as TOML has them: `90s`, `0.05s`."""
+    # Imported here, and `difflib` below: every command loads this module, and hardly any needs them.
+    from decimal import Decimal
+
     return f"{Decimal(repr(float(seconds))).normalize():f}s"
 
 
@@ -316,6 +317,8 @@ def as_float(value: float) -> float:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` if something known is near, else the empty string."""
+    import difflib
+
     # (Matching takes time with the square of the length.)
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6) if len(word) <= 100 else []
     return f"; did you mean {near[0]!r}?" if near else ""

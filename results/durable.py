@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -54,7 +53,7 @@ def _draft(path: Path) -> Path:
     """A file beside `path`: a rename does not leave its file system. Raises StoreError if `path` names no file."""
     if "\0" in str(path) or not path.name:
         raise StoreError(f"{path}: it cannot be the name of a file")
-    return path.with_name(f".{secrets.token_hex(8)}.tmp")
+    return path.with_name(f".{os.urandom(8).hex()}.tmp")
 
 
 def _insist_on_place(path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 
 
 class ExpectedError(Exception):
     """An error that a user can correct. Commands show its text and no traceback."""
+
+
+class UsageError(ExpectedError):
+    """A request that is wrong in itself: the exit code is 64."""
 
 
 class CacheError(ExpectedError):
@@ -47,6 +50,9 @@ def cannot_write(path: Path, what: str, problem: OSError) -> StoreError:
 
 def _free_near(path: Path) -> str:
     """`" (12 KiB free)"` of the file system that holds `path`, or "" if that is unknown."""
+    # Imported here: every command loads this module, and hardly any finds a full disk.
+    import shutil
+
     try:
         return f" ({in_bytes(shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free)} free)"
     except OSError:

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -124,6 +123,9 @@ def read_toml(path: Path, limit: int = 1 << 20, *, follow: bool = True) -> dict[
     words = re.split(rb"[\n\[\]{}=,]+", data.translate(None, b" \t\r\"'"))
     if any(word.count(b".") > _PARTS for word in words):
         raise ValueError(f"a key of more than {_PARTS} parts")
+    # Imported here: a history needs no TOML.
+    import tomllib
+
     try:
         return tomllib.loads(data.decode("utf-8"))
     except RecursionError:

@@ -37,7 +37,6 @@ def assert_linearizable(
     # The judges are loaded here, see above.
     from checkers.linearizability import Linearizable
     from checkers.linearizability.history.encode import first_unknown, unknown
-    from results.record import RunRecord
     from results.verdict import Verdict
 
     made, path = _model(model), _path(recorded)
@@ -45,7 +44,7 @@ def assert_linearizable(
     other = first_unknown(history.clients, made, ignore)
     if other is not None:
         raise ValueError(f"{path}: {unknown(other, made)}; ignore={{{other.f!r}}} leaves it out")
-    result, keys = Linearizable(made, ignore=ignore).examine(RunRecord(history))
+    result, keys = Linearizable(made, ignore=ignore).examine(history)
     if result.verdict == Verdict.VALID:
         return
     bad = next(((key, one) for key, one in keys.items() if one.verdict == Verdict.INVALID), None)

@@ -21,8 +21,9 @@ from checkers.linearizability.compiled import jit
 from checkers.linearizability.decide import decide
 from checkers.linearizability.evidence.explain import earliest
 from checkers.linearizability.fast import fast
+from checkers.linearizability.history.arrays import Bools, Bytes, Longs
 from checkers.linearizability.history.encode import Problem, calls_of, encode
-from checkers.linearizability.history.events import NEVER, NONE, Bools, Bytes, Longs
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.packed import Packed, pack
 from checkers.linearizability.models.specification import Model
 from results.history import Call, History

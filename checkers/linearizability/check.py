@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.decide import compilable, decide, illustrated, unmerged
-from checkers.linearizability.evidence.explain import explain, sentence
 from checkers.linearizability.history.encode import (
     Problem,
     calls_of,
@@ -21,7 +20,6 @@ from checkers.linearizability.history.encode import (
     unknown,
 )
 from checkers.linearizability.history.events import NEVER, NONE
-from checkers.linearizability.history.op_columns import OpColumns, from_calls
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.result import LinearResult
@@ -31,6 +29,9 @@ from results.errors import with_article
 from results.history import Call, History
 from results.op import OK
 from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from checkers.linearizability.history.op_columns import OpColumns
 
 NO_SEARCH: Final = "none"
 """Instead of an algorithm, if no decision was needed."""
@@ -59,9 +60,8 @@ def check(
     keys = {call.invoke.key for call in known}
     if len(keys) > 1:
         raise ValueError(f"these are ops of {len(keys)} keys; each is an object of its own (use check_keys)")
-    if len(known) >= direct.MANY and direct.applies(model) and (plain := from_calls(known, model.aliases)) is not None:
-        by_index = {call.invoke.index: call for call in known}
-        found = check_columns(plain, model, next(iter(keys)), budget, lambda some: [by_index[at] for at in some])
+    if len(known) >= direct.MANY and direct.applies(model):
+        found = _by_columns(known, model, budget)
         if found is not None:
             return found
     problem = encode(known, model)
@@ -89,6 +89,18 @@ def _decided(problem: Problem, budget: Budget, known: Sequence[Call], key: str |
     if outcome.verdict == Verdict.UNKNOWN:
         return _undecided(problem, outcome)
     return _violation(problem, outcome, illustrated(problem, outcome, budget), budget, known, key)
+
+
+def _by_columns(known: Sequence[Call], model: Model[Any], budget: Budget) -> LinearResult | None:
+    """`check_columns` of the calls of one object; None also if a value is not plain."""
+    # Imported here: numpy takes longer to load than a small history takes to check.
+    from checkers.linearizability.history.op_columns import from_calls
+
+    plain = from_calls(known, model.aliases)
+    if plain is None:
+        return None
+    by_index = {call.invoke.index: call for call in known}
+    return check_columns(plain, model, known[0].invoke.key, budget, lambda some: [by_index[at] for at in some])
 
 
 def check_columns(
@@ -201,6 +213,9 @@ def _violation(
     problem: Problem, outcome: Outcome, shown: Outcome, budget: Budget, calls: Sequence[Call], key: str | None
 ) -> LinearResult:
     """The result of a violation. `shown`: the outcome to explain."""
+    # Imported here: most histories are valid.
+    from checkers.linearizability.evidence.explain import explain, sentence
+
     shown = unmerged(problem, shown, budget)
     found = explain(problem, shown, budget)
     by_index = {call.invoke.index: call for call in calls}

@@ -16,13 +16,14 @@ from checkers.linearizability.check import calls_by_key, check, check_columns, j
 from checkers.linearizability.history.encode import insist_on_pairs
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.result import LinearResult
-from results.history import Call
+from results.history import Call, History
 from results.op import OK
-from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from results.record import RunRecord
 
 _DETAILED: Final = 20
 """The number of bad keys that are explained; further ones are only counted."""
@@ -56,18 +57,18 @@ class Linearizable:
         `stats`: `keys`, `ops` (completed, checked), `invalid_keys`, `unknown_keys`, `slowest_key`, `slowest_key_ms`,
         `work`, `algorithms` (the number of keys that each decided).
         """
-        return self.examine(run)[0]
+        return self.examine(run.history)[0]
 
-    def examine(self, run: RunRecord) -> tuple[CheckResult, Mapping[str | None, LinearResult]]:
+    def examine(self, history: History) -> tuple[CheckResult, Mapping[str | None, LinearResult]]:
         """`check`, with the evidence for each key: witnesses, cores, paths."""
         results: dict[str | None, LinearResult] = {}
         try:
-            insist_on_pairs(run.history)
+            insist_on_pairs(history)
         except ValueError as problem:
             return CheckResult(self.name, Verdict.UNKNOWN, str(problem)), results
         seconds: dict[str | None, float] = {}
         left, explained = self.total_steps, 0
-        groups = calls_by_key(run.history, self.model, self.ignore)
+        groups = calls_by_key(history, self.model, self.ignore)
         for key, calls in groups:
             steps = min(self.budget.steps, max(left, 0))
             budget = replace(self.budget, steps=steps, explain=self.budget.explain if explained < _DETAILED else 0)

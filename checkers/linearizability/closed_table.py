@@ -8,13 +8,15 @@ valid history as invalid.
 
 from __future__ import annotations
 
-from typing import Final
-
-import numpy as np
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability.fast import fast
-from checkers.linearizability.history.events import Ints
-from checkers.linearizability.history.table import ILLEGAL, Dense, Table, derived
+from checkers.linearizability.history.events import ILLEGAL
+from checkers.linearizability.history.table import Table
+
+if TYPE_CHECKING:
+    from checkers.linearizability.history.arrays import Dense
 
 MAX_STATES: Final = 4096
 MAX_CELLS: Final = 2_000_000
@@ -39,15 +41,18 @@ def enumerate_states(table: Table, max_states: int = MAX_STATES, max_cells: int 
     if cells is None:
         table.larger_than = (kinds, max_states)
         return None
+    # Imported here: a history that is decided without the whole table needs no numpy.
+    from checkers.linearizability.history.arrays import derived
+
     table.dense = derived(cells)
     return table.dense
 
 
-def _stepped(table: Table, max_states: int, max_cells: int) -> Ints | None:
+def _stepped(table: Table, max_states: int, max_cells: int) -> Sequence[Sequence[int]] | None:
     """The cells [states, kinds], by a step for each; None if they are too many."""
     kinds, rows = range(len(table.kinds)), list[list[int]]()
     while len(rows) < len(table.states):
         if len(table.states) > max_states or len(table.states) * len(kinds) > max_cells:
             return None
         rows.append([table.step(len(rows), kind) for kind in kinds] or [ILLEGAL])
-    return np.array(rows, np.int32)
+    return rows

@@ -35,6 +35,9 @@ _TRY_STEP_BYTES: Final = 64
 _ILLUSTRATED: Final = 2_000
 """The longest history (events) that the plain search goes through again."""
 
+_FEW_UNKNOWN: Final = 16
+"""With no more unknown ops, the complete search is the cheaper one, too: without counts, most parts are not refuted."""
+
 Search = Callable[[Meter], Outcome]
 """A search of some problem."""
 
@@ -142,7 +145,10 @@ def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Itera
 def refuters(problem: Problem) -> Sequence[Search]:
     """The searches that can answer `invalid`, cheap ones first. They need not give the reason."""
     fast = _compiled(problem)
-    return (partial(uncounted, problem), partial(just_in_time, problem)) if fast is None else fast.refuters()
+    if fast is not None:
+        return fast.refuters()
+    both = partial(uncounted, problem), partial(just_in_time, problem)
+    return both[::-1] if sum(map(len, problem.unknown.values())) <= _FEW_UNKNOWN else both
 
 
 def compilable(problem: Problem) -> bool:

@@ -8,15 +8,17 @@ handles all others, and reports their errors; both ways give the same verdicts (
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from checkers.linearizability.fast import fast
-from checkers.linearizability.history.events import NEVER, Longs
-from checkers.linearizability.history.op_columns import OpColumns
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.models.specification import Model
-from checkers.linearizability.monitors.base import Contradiction, Undecided
-from checkers.linearizability.monitors.registers import Few
-from checkers.linearizability.witness import out_of_time
+from checkers.linearizability.monitors.refusal import Contradiction, Undecided
+
+if TYPE_CHECKING:
+    from checkers.linearizability.history.arrays import Longs
+    from checkers.linearizability.history.op_columns import OpColumns
+    from checkers.linearizability.monitors.registers import Few
 
 MANY: Final = 20_000
 """The number of ops of one object from which on this way is faster."""
@@ -42,9 +44,13 @@ def applies(model: Model[Any]) -> bool:
 
 def find_witness(ops: OpColumns, model: Model[Any]) -> FoundOrder | None:
     """An order that explains the object; None: it is not valid, or this way cannot decide it."""
-    monitor = fast(model).columns
-    if monitor is None or not (ops.ret < NEVER).any():
+    load = fast(model).columns
+    if load is None or not (ops.ret < NEVER).any():
         return None
+    # Imported here, with the monitor: most histories are not long enough for this way.
+    from checkers.linearizability.witness_columns import out_of_time
+
+    monitor = load()
     columns = monitor.columns(ops, model)
     if columns is None:
         return None

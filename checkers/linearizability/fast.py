@@ -10,13 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import Ints
-from checkers.linearizability.history.op_columns import OpColumns
 from checkers.linearizability.history.partition import by_element
-from checkers.linearizability.history.register_cells import register_cells
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.containers import FifoQueue, GrowOnlySet, Set
 from checkers.linearizability.models.kv import KV
@@ -24,14 +21,19 @@ from checkers.linearizability.models.locks import Mutex
 from checkers.linearizability.models.log import Log
 from checkers.linearizability.models.registers import CasRegister, Register, Undetermined
 from checkers.linearizability.models.specification import Model
-from checkers.linearizability.monitors import logs, queues, register_evidence, registers
-from checkers.linearizability.monitors.any_start import register_of_any_start
-from checkers.linearizability.monitors.base import Monitor
+from checkers.linearizability.monitors import register_evidence
+from checkers.linearizability.monitors.conditions import no_element_twice, no_value_twice
 from checkers.linearizability.monitors.locks import mutex_by_deadlines
 from checkers.linearizability.monitors.sets import set_by_inclusion
 from checkers.linearizability.monitors.strings import unique_tokens
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from checkers.linearizability.history.arrays import Ints
+    from checkers.linearizability.history.op_columns import OpColumns
+    from checkers.linearizability.monitors.base import Monitor
+    from checkers.linearizability.monitors.registers import Few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Fast:
     """monitor       decides without a search, or answers None. Near-linear time.
     partition     the objects that one consists of, each decided by itself (locality); empty for a single object.
     cells         the closed table [states, kinds] without a call of `step` per cell, or None if it is too large.
-    columns       the monitor for histories that come as columns (`direct`).
+    columns       loads the monitor for histories that come as columns (`direct`).
     refute_columns  a few ops of such a history that contradict each other.
     states        states possible before a return that a monitor refuted, if a search would cost too much.
     story         one clause on the particular contradiction, or "".
@@ -50,19 +52,77 @@ class Fast:
     monitor: Callable[[Problem], Outcome | None] | None = None
     partition: Callable[[Problem], Sequence[Problem]] | None = None
     cells: Callable[[Table, int], Ints | None] | None = None
-    columns: Monitor[Any] | None = None
-    refute_columns: Callable[[OpColumns, Model[Any]], registers.Few | None] | None = None
+    columns: Callable[[], Monitor[Any]] | None = None
+    refute_columns: Callable[[OpColumns, Model[Any]], Few | None] | None = None
     states: register_evidence.States | None = None
     story: register_evidence.Story | None = None
     by_value: bool = False
     own_tables: bool = False
 
 
+# What needs numpy is imported at its first use: numpy takes longer to load than a small history takes to check, and
+# most of these have no use for it.
+
+
+def _unique_register(problem: Problem) -> Outcome | None:
+    if not no_value_twice(problem):
+        return None
+    from checkers.linearizability.monitors.registers import unique_register
+
+    return unique_register(problem)
+
+
+def _register_of_any_start(problem: Problem) -> Outcome | None:
+    if not no_value_twice(problem):
+        return None
+    from checkers.linearizability.monitors.any_start import register_of_any_start
+
+    return register_of_any_start(problem)
+
+
+def _register_cells(table: Table, max_states: int) -> Ints | None:
+    from checkers.linearizability.history.register_cells import register_cells
+
+    return register_cells(table, max_states)
+
+
+def _register_columns() -> Monitor[Any]:
+    from checkers.linearizability.monitors.registers import MONITOR
+
+    return MONITOR
+
+
+def _refute_register(ops: OpColumns, model: Model[Any]) -> Few | None:
+    from checkers.linearizability.monitors.registers import refute_register
+
+    return refute_register(ops, model)
+
+
+def _queue_columns() -> Monitor[Any]:
+    from checkers.linearizability.monitors.queues import MONITOR
+
+    return MONITOR
+
+
+def _unique_queue(problem: Problem) -> Outcome | None:
+    return _queue_columns().judge(problem) if no_element_twice(problem) else None
+
+
+def _log_columns() -> Monitor[Any]:
+    from checkers.linearizability.monitors.logs import MONITOR
+
+    return MONITOR
+
+
+def _log_by_offsets(problem: Problem) -> Outcome | None:
+    return _log_columns().judge(problem)
+
+
 _REGISTER: Final = Fast(
-    monitor=registers.unique_register,
-    cells=register_cells,
-    columns=registers.MONITOR,
-    refute_columns=registers.refute_register,
+    monitor=_unique_register,
+    cells=_register_cells,
+    columns=_register_columns,
+    refute_columns=_refute_register,
     states=register_evidence.states_before,
     story=register_evidence.story,
     by_value=True,
@@ -71,7 +131,7 @@ _REGISTER: Final = Fast(
 _STARTED_REGISTER: Final = replace(_REGISTER, columns=None, refute_columns=None)
 """For a start value other than absent: columns have no number for it."""
 
-_ANY_REGISTER: Final = Fast(monitor=register_of_any_start)
+_ANY_REGISTER: Final = Fast(monitor=_register_of_any_start)
 
 FAST: Final[Mapping[type[Model[Any]], Fast]] = {
     Register: _REGISTER,
@@ -79,9 +139,9 @@ FAST: Final[Mapping[type[Model[Any]], Fast]] = {
     KV: Fast(monitor=unique_tokens, own_tables=True),
     GrowOnlySet: Fast(monitor=set_by_inclusion),
     Set: Fast(monitor=set_by_inclusion, partition=by_element),
-    FifoQueue: Fast(monitor=queues.MONITOR.judge, columns=queues.MONITOR),
+    FifoQueue: Fast(monitor=_unique_queue, columns=_queue_columns),
     Mutex: Fast(monitor=mutex_by_deadlines),
-    Log: Fast(monitor=logs.MONITOR.judge, columns=logs.MONITOR),
+    Log: Fast(monitor=_log_by_offsets, columns=_log_columns),
 }
 
 _NOTHING: Final = Fast()

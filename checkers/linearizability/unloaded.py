@@ -43,23 +43,26 @@ def plainly(events: int, budget: Budget, work: Callable[[Budget], T], decided: C
 
     events  those of the history. budget: of the work; with one that is smaller than that of a try, none is made.
     """
-    steps = _steps() if jit.enabled() else 0
-    if _STEPS_AN_EVENT * events <= steps <= budget.steps:
-        began = time.thread_time()
-        try:
-            with jit.plain():
-                found = work(replace(budget, steps=steps, per_event=0))
-        finally:
-            _Spent.seconds += time.thread_time() - began
-        if decided(found):
-            return found
+    if jit.ENSURED or not jit.enabled():
+        return work(budget)
+    for allowed in (_LOADING_S, _COMPILING_S):
+        # (To find the cache takes longer than a small history takes to decide. So that comes behind the first try.)
+        if allowed == _COMPILING_S and _in_cache():
+            break
+        steps = int((allowed - _Spent.seconds) * _STEPS_A_SECOND)
+        if _STEPS_AN_EVENT * events <= steps <= budget.steps:
+            began = time.thread_time()
+            try:
+                with jit.plain():
+                    found = work(replace(budget, steps=steps, per_event=0))
+            finally:
+                _Spent.seconds += time.thread_time() - began
+            if decided(found):
+                return found
     return work(budget)
 
 
-def _steps() -> int:
-    """Steps of plain Python that still cost less than the compiled searches; 0 if these are loaded."""
-    if jit.ENSURED:
-        return 0
-    cache = Path(os.environ.get("NUMBA_CACHE_DIR", ""))
-    allowed = _LOADING_S if any(cache.glob("ready-search-*")) else _COMPILING_S
-    return max(0, int((allowed - _Spent.seconds) * _STEPS_A_SECOND))
+def _in_cache() -> bool:
+    """True if the searches need not be compiled."""
+    jit.prepare_cache()
+    return any(Path(os.environ.get("NUMBA_CACHE_DIR", "")).glob("ready-search-*"))

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from results.history import History
 from results.op import INFO, INVOKE, Op
-from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
+
+if TYPE_CHECKING:
+    from results.record import RunRecord
 
 _SHOWN = 20
 
@@ -25,9 +28,13 @@ class WellFormed:
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats["ops"]` counts the checked ops."""
-        every = breaches(run.history)
+        return self.examine(run.history)
+
+    def examine(self, history: History) -> CheckResult:
+        """`check`, for a history without a run."""
+        every = breaches(history)
         found = list(islice(every, _SHOWN))
-        stats = {"ops": len(run.history)}
+        stats = {"ops": len(history)}
         if found:
             count = len(found) + sum(1 for _ in every)
             return CheckResult(
@@ -37,7 +44,7 @@ class WellFormed:
                 anomalies=found,
                 stats=stats,
             )
-        return CheckResult(self.name, Verdict.VALID, f"{len(run.history)} ops", stats=stats)
+        return CheckResult(self.name, Verdict.VALID, f"{len(history)} ops", stats=stats)
 
 
 def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.linearizability.fast import fast
+from checkers.linearizability.history.arrays import Bools, Longs
 from checkers.linearizability.history.arrow import Calls, Rows, coded
-from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.packed import Packed
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.specification import Model, Transition

@@ -109,7 +109,7 @@ def _together(histories: Sequence[PendingHistory], model: Model[Any], check_opti
 
 def _by_itself(history: PendingHistory, check_options: CheckOptions) -> None:
     clock = Clock()
-    result, keys = check_options.checker(history.model, history.start).examine(history.record)
+    result, keys = check_options.checker(history.model, history.start).examine(history.record.history)
     wall, cpu = clock.read()
     history.rows = list(key_rows(history.run, history.model, keys, wall))
     for row in history.rows:

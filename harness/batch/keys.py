@@ -27,7 +27,6 @@ from harness.check.report import CheckOptions
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.history import History
-from results.record import RunRecord
 from results.sealed import ops_of
 from results.verdict import Verdict, worst
 from results.verdict_table import VerdictRow, to_table
@@ -67,7 +66,7 @@ class KeyJudge:
         other = first_unknown(history, made, ignore)
         if other is not None:
             raise HistoryError(self.source, None, f"{unknown(other, made)}; --ignore {other.f} leaves it out")
-        _, results = self.check_options.checker(self.model).examine(RunRecord(history))
+        _, results = self.check_options.checker(self.model).examine(history)
         yield from key_rows(self.name, self.model, results, clock.read()[0])
 
 

@@ -31,7 +31,7 @@ class TimedChecker:
         self.keys: Mapping[str | None, LinearResult] = {}
 
     def check(self, run: RunRecord) -> CheckResult:
-        result, self.keys = self.checker.examine(run)
+        result, self.keys = self.checker.examine(run.history)
         return result
 
 

@@ -217,7 +217,7 @@ def _some_keys(look: UnitResult, place: Path, check_options: CheckOptions) -> No
         judges = [check_options.checker(unit.model or implied_model(history, check_options.ignore) or "")]
     for judge_ in judges:
         clock = Clock()
-        _, keys = judge_.examine(RunRecord(history))
+        _, keys = judge_.examine(history)
         wall, cpu = clock.read()
         for row in key_rows(unit.name, judge_.model.name, keys, wall):
             row.cpu_ms = row.wall_ms * cpu / max(wall, 1e-9)

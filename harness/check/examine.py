@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -12,12 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from checkers.base.api import judge
 from checkers.linearizability import Linearizable, LinearResult, MultiRegister, Register
 from checkers.linearizability.check import calls_by_key
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
-from checkers.linearizability.evidence.picture import picture
 from checkers.linearizability.history.encode import first_unknown, unknown
 from checkers.linearizability.models import MODELS
 from checkers.linearizability.models.registers import ELLE
@@ -25,16 +22,13 @@ from checkers.linearizability.models.specification import Model
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
 from harness.check.hints import hints, other_elements
-from harness.check.plots_page import with_plots
 from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.plan.table import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import ForeignHistory, OpenedHistory, open_history
 from results.formats.foreign import appends, implied_by, implied_model
-from results.formats.micro_ops import has_micro_ops
 from results.history import History
 from results.op import INVOKE, OK
-from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 
 if TYPE_CHECKING:
@@ -64,6 +58,8 @@ def examine(path: Path, shown: str, model: str | None, check_options: CheckOptio
     except Exception as problem:
         # A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict.
         reason = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
+        import traceback
+
         trace = tuple(traceback.format_exc().splitlines())
         return CheckReport(shown, Verdict.UNKNOWN, " ".join(reason.split()), model, trace=trace)
 
@@ -73,10 +69,12 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
     if the store takes them.
     """
     # Only here: plots and reports take longer to load than a small history takes to check.
+    from harness import progress
     from harness.check.judging import judge_stored, with_evidence, write_results
     from harness.check.summary import check_lines, known_lines
     from results.store import RunDir
 
+    progress.report()
     began = time.perf_counter()
     folder = RunDir(path.resolve())
     record, judgement = judge_stored(folder, check_options.memory)
@@ -118,7 +116,12 @@ def _history(history: OpenedHistory, shown: str, model: str | None, check_option
     with history.limited(check_options.memory):
         foreign = history.read(check_options.options)
     found = _judged(history, foreign, shown, model, check_options)
-    return with_plots(found, foreign.history) if check_options.plots else found
+    if not check_options.plots:
+        return found
+    # Only here: pages take longer to load than a small history takes to check.
+    from harness.check.plots_page import with_plots
+
+    return with_plots(found, foreign.history)
 
 
 def _of_messages(
@@ -127,7 +130,7 @@ def _of_messages(
     """The verdict on a history of messages. None: it is one of a model."""
     workload = check_options.workload
     by_value = model is None and foreign.format == "openchaos"
-    implied = model is None and workload is None and not by_value and has_micro_ops(foreign.history)
+    implied = model is None and workload is None and not by_value and _has_micro_ops(foreign.history)
     if not by_value and not implied and workload is None:
         return None
     # Only here: workloads take longer to load than a small history takes to check.
@@ -136,6 +139,13 @@ def _of_messages(
     if by_value:
         return by_values(foreign, shown)
     return replace(judged(history, foreign, shown, workload or "log", check_options), implied=implied)
+
+
+def _has_micro_ops(history: History) -> bool:
+    # Only here: most users name the model.
+    from results.formats.micro_ops import has_micro_ops
+
+    return has_micro_ops(history)
 
 
 def _judged(
@@ -152,7 +162,6 @@ def _judged(
         checker = check_options.checker(chosen, foreign.start)
     except ValueError as problem:
         raise HistoryError(path, None, str(problem)) from None
-    record = RunRecord(foreign.history)
     ops, notes = len(foreign.history.clients), [*foreign.notes, *_left_out(foreign, checker.model, check_options)]
     whole = CheckReport(
         shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage), implied=model is None
@@ -165,11 +174,12 @@ def _judged(
     odd = other_elements(foreign.history) if chosen in ("grow-only-set", "set") else None
     if odd is not None:
         raise HistoryError(path, None, odd)
-    formed = judge(record, [WellFormed()])
+    formed = WellFormed().examine(foreign.history)
     if formed.verdict != Verdict.VALID:
-        return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)
+        reason = f"{formed.checker}: {formed.reason}"
+        return replace(whole, verdict=formed.verdict, reason=reason, anomaly=formed.anomalies[0].name)
     clock = DecisionTime()
-    result, keys = checker.examine(record)
+    result, keys = checker.examine(foreign.history)
     ignored = check_options.ignore
     happened = any(op.type == OK and op.f not in ignored for op in foreign.history.clients)
     found = replace(
@@ -183,7 +193,7 @@ def _judged(
     found = replace(found, notes=[*found.notes, *hints(foreign.history, result, starts)])
     if result.verdict != Verdict.INVALID:
         return found
-    return _violations(found, record.history, keys, check_options, checker)
+    return _violations(found, foreign.history, keys, check_options, checker)
 
 
 def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOptions) -> Iterator[str]:
@@ -283,6 +293,9 @@ def _violations(
     key, first = bad[0]
     pages: list[str] = []
     if check_options.pictures and checker is not None:
+        # Only here: see `_history`.
+        from checkers.linearizability.evidence.picture import picture
+
         by_key = dict(calls_by_key(history, checker.model, check_options.ignore))
         faults = history.nemesis.calls
         pages = [picture(by_key[k], checker.model, r, f"{found.file}{_of(k)}", faults) for k, r in bad[:_PICTURES]]

@@ -4,22 +4,17 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from checkers.linearizability.models import MODELS
 from harness.check.examine import examine
-from harness.check.expected import ExpectedVerdicts, Row
-from harness.check.report import CheckOptions, CheckReport
+from harness.check.report import CheckOptions, CheckReport, Task
 from harness.plan.table import PlanError
 from infra.options import suggest
 from results.durable import created
@@ -27,6 +22,9 @@ from results.errors import cannot_write
 from results.formats.detect import has_events
 from results.reading import exists, opened
 from results.verdict import FailOn, Verdict, worst
+
+if TYPE_CHECKING:
+    from harness.check.expected import ExpectedVerdicts, Row
 
 HISTORY = re.compile(r"\.(jsonl|json|edn|log|txt|parquet)(\.gz)?$")
 _MODEL_WIDTH = len("cas-register")
@@ -37,16 +35,6 @@ _HEAD = 65_536
 _IMPLIED = " (implied)"
 _LIST = "the list of verdicts"
 _DEFAULTS = CheckOptions()
-
-
-@dataclass(frozen=True)
-class Task:
-    """A path to judge. `shown`: its name in the output."""
-
-    path: Path
-    shown: str
-    model: str | None
-    row: Row | None
 
 
 def check_paths(
@@ -73,7 +61,7 @@ def check_paths(
     """
     if model is not None and model not in MODELS:
         raise PlanError(f"no model {model!r}{suggest(model, MODELS)}  (there are {', '.join(sorted(MODELS))})")
-    listed = None if models is None else ExpectedVerdicts(models)
+    listed = None if models is None else _expected(models)
     tasks = [task for path in paths for task in _tasks(path, model, listed)]
     with ExitStack() as stack:
         out = None if json_file is None else stack.enter_context(_opened(json_file))
@@ -84,6 +72,13 @@ def check_paths(
         if listed is not None:
             teller.missing(listed.missing())
     return teller.summary()
+
+
+def _expected(path: Path) -> ExpectedVerdicts:
+    # Imported here: most checks have no list.
+    from harness.check.expected import ExpectedVerdicts
+
+    return ExpectedVerdicts(path)
 
 
 @contextmanager
@@ -142,36 +137,10 @@ def _all_examined(tasks: Sequence[Task], check_options: CheckOptions, jobs: int)
     if jobs == 1 or len(tasks) < 2:
         yield from (examine(task.path, task.shown, task.model, check_options) for task in tasks)
         return
-    with _pool(min(jobs, len(tasks))) as pool:
-        waiting: list[Future[CheckReport] | None] = [_submitted(pool, task, check_options) for task in tasks]
-        for task, future in zip(tasks, waiting, strict=True):
-            try:
-                if future is None:
-                    raise BrokenProcessPool
-                yield future.result()
-            except BrokenProcessPool:
-                # A worker was killed, and all that was not done went with it. Each gets a process of its own now.
-                yield _alone(task, check_options)
+    # Imported here: it takes longer to load than a small history takes to check.
+    from harness.check.in_parallel import examined
 
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("forkserver"))
-
-
-def _submitted(pool: ProcessPoolExecutor, task: Task, check_options: CheckOptions) -> Future[CheckReport] | None:
-    try:
-        return pool.submit(examine, task.path, task.shown, task.model, check_options)
-    except BrokenProcessPool:
-        return None
-
-
-def _alone(task: Task, check_options: CheckOptions) -> CheckReport:
-    with _pool(1) as pool:
-        try:
-            return pool.submit(examine, task.path, task.shown, task.model, check_options).result()
-        except BrokenProcessPool:
-            reason = f"{task.path}: the process that checked it was killed (was the machine out of memory?)"
-            return CheckReport(task.shown, Verdict.UNKNOWN, reason, task.model)
+    yield from examined(tasks, check_options, min(jobs, len(tasks)))
 
 
 class _Teller:

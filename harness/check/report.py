@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from checkers.linearizability import (
     KV,
@@ -19,8 +20,12 @@ from checkers.linearizability import (
     Register,
 )
 from results.formats import ReadOptions
-from results.record import RunRecord
-from results.verdict import Judgement, Verdict
+from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from harness.check.expected import Row
+    from results.record import RunRecord
+    from results.verdict import Judgement
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,15 @@ STARTING: Final[Mapping[str, Callable[[Any], Model[Any]]]] = {
     model.name: model for model in (Register, CasRegister, MultiRegister, KV, Counter)
 }
 """Models that have a start value."""
+
+
+class Task(NamedTuple):
+    """A path to judge. `shown`: its name in the output."""
+
+    path: Path
+    shown: str
+    model: str | None
+    row: Row | None
 
 
 @dataclass(frozen=True)

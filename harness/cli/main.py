@@ -6,7 +6,6 @@ Exit codes (design.md, section 4): 0 valid, 1 invalid, 2 unknown, 3 harness fail
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from importlib import import_module
@@ -15,7 +14,7 @@ from typing import Final
 import click
 
 from harness import signals
-from harness.boundary import Commands, Progress, guarded
+from harness.boundary import Commands, guarded
 
 _COMMANDS: Final = {
     "advise": (
@@ -107,6 +106,10 @@ class LazyCommands(Commands):
 
 def command(name: str) -> click.Command:
     """A command by name. Raises KeyError."""
+    if name != "check":  # It takes no long steps, and a small history is checked faster than `logging` is loaded.
+        from harness import progress
+
+        progress.report()
     module = import_module(_COMMANDS[name][0])
     found = getattr(module, "list_" if name == "list" else name)
     assert isinstance(found, click.Command)
@@ -126,12 +129,6 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """The entry point. Every expected error is one line on stderr; the exit code shows its source."""
-    logging.getLogger().addHandler(logging.NullHandler())
-    # Long steps (the build of an image, the start of an engine) are reported as they happen.
-    for name, level in (("infra", logging.INFO), ("results.web", logging.WARNING), ("werkzeug", logging.WARNING)):
-        logger = logging.getLogger(name)
-        logger.handlers = [Progress()]
-        logger.setLevel(level)
     signals.install()
     if "_HARNESS_COMPLETE" in os.environ:
         from harness.cli.completion import answer

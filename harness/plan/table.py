@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -95,6 +94,9 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]
 
 def shell_words(text: str, where: str) -> list[str]:
     """A text as a shell splits it into words. Raises PlanError for a quote that is not closed."""
+    # Imported here: commands without a plan load this module, too.
+    import shlex
+
     try:
         return shlex.split(text)
     except ValueError as problem:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from results.errors import ExpectedError
+from results.errors import ExpectedError, UsageError
 
 BACKENDS: Final = "harness.clusters"
 """The entry points through which backends are found."""
@@ -21,7 +21,7 @@ class InfraError(ExpectedError):
     """A failure of machines or servers. The text is one line: the failure, its place, and the remedy."""
 
 
-class SettingsError(InfraError):
+class SettingsError(InfraError, UsageError):
     """A version, a setting or a number of nodes is not possible for these servers, on any machine."""
 
 

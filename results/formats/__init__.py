@@ -23,13 +23,16 @@ Any of them may be compressed with gzip, Parquet apart. Where dialects disagree,
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from results.errors import HistoryError
 from results.formats.detect import FORMATS
-from results.formats.edn import write_edn
 from results.formats.foreign import ForeignHistory, ReadOptions
-from results.formats.jsonl import write_jsonl
 from results.formats.opened import OpenedHistory, limited, open_history, read_history
+
+if TYPE_CHECKING:
+    from results.formats.edn import write_edn
+    from results.formats.jsonl import write_jsonl
 
 __all__ = [
     "FORMATS",
@@ -44,3 +47,18 @@ __all__ = [
     "write_edn",
     "write_jsonl",
 ]
+
+
+if not TYPE_CHECKING:  # With it, a type checker would accept any name.
+
+    def __getattr__(name: str) -> Any:
+        """Loads a writer on its first use: a small history is read faster than its format's module is loaded."""
+        if name == "write_edn":
+            from results.formats.edn import write_edn
+
+            return write_edn
+        if name == "write_jsonl":
+            from results.formats.jsonl import write_jsonl
+
+            return write_jsonl
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from results.errors import HistoryError
-from results.formats.etcd_json import is_request
-from results.formats.jepsen_text import CONSOLE_EVENT, EVENT
-from results.formats.porcupine_json import is_event, is_operation
-from results.formats.records import is_record
+from results.formats.signs import CONSOLE_EVENT, EVENT, is_event, is_operation, is_record, is_request
 
 FORMATS: Final = (
     "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
@@ -23,14 +20,14 @@ FORMATS: Final = (
 PARQUET: Final = b"PAR1"
 """The first bytes of a file of this format."""
 
-_LOG_LINE: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- ")
-_JSON: Final = re.compile(r'(?:\[\s*)?(?=\{\s*")')
-_KV_LINE: Final = re.compile(r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}")
-_EDN: Final = re.compile(r"[\[({;#]")
-_EDN_EVENT: Final = re.compile(r"(?:#[\w.]+)?\{\s*:\w")
-_HISTORY_TXT: Final = re.compile(EVENT)
-_OPENCHAOS: Final = re.compile(r"(?:\d+\t[\w-]+\t(?:REQUEST|RESPONSE)|fault\t[\w-]+\t(?:start|end))\t")
-_TABLE: Final = re.compile(r"[\w .-]+(?:,[\w .-]+){2,}\r?$")
+_LOG_LINE: Final = r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- "
+_JSON: Final = r'(?:\[\s*)?(?=\{\s*")'
+_KV_LINE: Final = r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}"
+_EDN: Final = r"[\[({;#]"
+_EDN_EVENT: Final = r"(?:#[\w.]+)?\{\s*:\w"
+_HISTORY_TXT: Final = EVENT
+_OPENCHAOS: Final = r"(?:\d+\t[\w-]+\t(?:REQUEST|RESPONSE)|fault\t[\w-]+\t(?:start|end))\t"
+_TABLE: Final = r"[\w .-]+(?:,[\w .-]+){2,}\r?$"
 
 
 def detect(path: Path, head: bytes) -> tuple[str, int]:
@@ -46,16 +43,16 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
     if found is not None:
         return found, 0
     lines = text.splitlines()
-    if any(CONSOLE_EVENT.match(line) for line in lines):
+    if any(re.match(CONSOLE_EVENT, line) for line in lines):
         return "porcupine-etcd", 0
     for number, line in enumerate(lines):
-        if _JSON.match(line) or _EDN_EVENT.match(line):
+        if re.match(_JSON, line) or re.match(_EDN_EVENT, line):
             return _by_first_line("\n".join(lines[number:])) or "edn", number + _blank_lines(head)
-    if _LOG_LINE.match(text):
+    if re.match(_LOG_LINE, text):
         return "porcupine-etcd", 0
-    if _EDN.match(text):
+    if re.match(_EDN, text):
         return "edn", 0
-    if _TABLE.match(lines[0]):
+    if re.match(_TABLE, lines[0]):
         if is_record(dict.fromkeys(name.strip() for name in lines[0].split(","))):
             return "records", 0
         right = "the first line needs client, op, start and end, and perhaps key and value"
@@ -65,15 +62,15 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
 
 def _by_first_line(text: str) -> str | None:
     """The format by the first line; None if that line may be one in front of the events."""
-    if _JSON.match(text):
+    if re.match(_JSON, text):
         return _of_json(text)
-    if _KV_LINE.match(text):
+    if re.match(_KV_LINE, text):
         return "porcupine-kv"
     if re.match(r"[\[(]?\s*(?:#[\w.]+)?\{|[(;#]|\[\s*\[?:", text):
         return "edn"
-    if _OPENCHAOS.match(text):
+    if re.match(_OPENCHAOS, text):
         return "openchaos"
-    return "jepsen-txt" if _HISTORY_TXT.match(text) else None
+    return "jepsen-txt" if re.match(_HISTORY_TXT, text) else None
 
 
 def has_events(head: bytes) -> bool:
@@ -84,7 +81,7 @@ def has_events(head: bytes) -> bool:
 
 
 def _first_object(text: str) -> Mapping[str, Any]:
-    front = _JSON.match(text)
+    front = re.match(_JSON, text)
     try:
         found = json.JSONDecoder().raw_decode(text, front.end())[0] if front else {}
     except (ValueError, RecursionError):

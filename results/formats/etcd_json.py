@@ -21,10 +21,10 @@ from results.errors import HistoryError
 from results.formats.foreign import ForeignHistory, ReadOptions
 from results.formats.json_objects import Objects, Place
 from results.formats.records import Notes, Record, assembled, client_of
+from results.formats.signs import REQUESTS
 from results.formats.times import moment
 from results.op import INFO, OK, OpType
 
-_TYPES: Final = frozenset({"range", "txn", "leaseGrant", "leaseRevoke", "defragment", "compact"})
 _SILENT: Final = frozenset({"leaseGrant", "leaseRevoke", "defragment", "compact"})
 _FIELDS: Final = frozenset({"ClientId", "ClientID", "Input", "Call", "Output", "Return", "Metadata"})
 
@@ -36,11 +36,6 @@ class Step(NamedTuple):
     key: str
     value: str | None = None
     result: str | None = None
-
-
-def is_request(data: Mapping[str, Any]) -> bool:
-    """True for the Input of an etcd operation."""
-    return data.get("Type") in _TYPES and not {"Txn", "Range", "LeaseGrant", "LeaseRevoke"}.isdisjoint(data)
 
 
 def read_etcd_json(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHistory:
@@ -111,7 +106,7 @@ class Requests:
             return self._range(_object(given.get("Range"), "Range"), answer)
         if kind == "txn":
             return self._txn(_object(given.get("Txn"), "Txn"), output)
-        raise ValueError(f"the Type is {json.dumps(kind)}, none of {', '.join(sorted(_TYPES))}")
+        raise ValueError(f"the Type is {json.dumps(kind)}, none of {', '.join(sorted(REQUESTS))}")
 
     def _range(self, what: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list[Step]:
         key = what.get("Start", what.get("Key"))

@@ -21,15 +21,11 @@ from typing import Any, Final
 from results.errors import HistoryError
 from results.formats.edn import EdnError, keyed, keyed_for_certain, keyed_note, parse_edn, read_edn
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.signs import CONSOLE_EVENT, EVENT
 from results.op import FAIL, INFO
 
-EVENT: Final = r":?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:\S"
-"""The beginning of an event: process, type and name."""
-
-CONSOLE_EVENT: Final = re.compile(r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:\S)")
-"""A line of a console up to its event."""
-
 _EVENT: Final = re.compile(EVENT)
+_CONSOLE_EVENT: Final = re.compile(CONSOLE_EVENT)
 _LOOKS_SO: Final = re.compile(rf"jepsen\.util(?::|\s+-)?\s+:?\w+\s|(?:^|[\s-])(?=(?:\d+|:nemesis)\s){EVENT}")
 
 
@@ -77,7 +73,7 @@ class _Reader:
     def _event(self, line: str) -> tuple[str, str, str, Any, str | None] | None:
         """Process, type, f, value and error."""
         if self._console:
-            front = CONSOLE_EVENT.match(line)
+            front = _CONSOLE_EVENT.match(line)
             if front is None:
                 return None
             line = line[front.end() :]

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,33 +15,13 @@ from typing import IO, TYPE_CHECKING, Final
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats.detect import FORMATS, PARQUET, detect
-from results.formats.edn import read_edn
-from results.formats.etcd_json import read_etcd_json
 from results.formats.foreign import ForeignHistory, ReadOptions, implied_model
-from results.formats.jepsen_text import read_etcd_log, read_history_txt, read_kv_log
-from results.formats.jsonl import read_jsonl
-from results.formats.openchaos import read_openchaos
-from results.formats.porcupine_json import read_porcupine
-from results.formats.records import read_records
 from results.history import History
 from results.reading import bounded, memory_limit, opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TEXT_READERS: Final = {
-    "edn": read_edn,
-    "porcupine-etcd": read_etcd_log,
-    "porcupine-kv": read_kv_log,
-    "jepsen-txt": read_history_txt,
-    "openchaos": read_openchaos,
-}
-_JSON_READERS: Final = {
-    "jsonl": read_jsonl,
-    "records": read_records,
-    "porcupine": read_porcupine,
-    "etcd": read_etcd_json,
-}
 _HEAD: Final = 65_536
 _GZIP: Final = b"\x1f\x8b"
 
@@ -122,8 +101,14 @@ def open_history(path: Path, format: str = "auto") -> Iterator[OpenedHistory]:
             magic = file.read(len(PARQUET))
             file.seek(0)
         packed = magic[:2] == _GZIP
-        whole = io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
+        whole = _unpacked(file) if packed else file
         yield OpenedHistory(path, whole, packed or magic == PARQUET, magic == PARQUET, format)
+
+
+def _unpacked(file: IO[bytes]) -> IO[bytes]:
+    import gzip
+
+    return io.BufferedReader(gzip.GzipFile(fileobj=file))
 
 
 def read_history(path: Path, format: str = "auto", options: ReadOptions | None = None) -> ForeignHistory:
@@ -174,8 +159,9 @@ def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> Fo
 
         history = History(read_sealed(path))
         return ForeignHistory(history, format_, implied_model(history))
-    if format_ in _JSON_READERS:
-        return _JSON_READERS[format_](path, file, options)
+    json_reader = _json_reader(format_)
+    if json_reader is not None:
+        return json_reader(path, file, options)
     data = file.read()
     try:
         text = data.decode("utf-8-sig")
@@ -183,4 +169,45 @@ def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> Fo
         number = data.count(b"\n", 0, problem.start) + 1
         raise HistoryError(path, number, f"not UTF-8 text (byte {problem.start} is {data[problem.start]:#x})") from None
     del data
-    return _TEXT_READERS[format_](path, text, options)
+    return _text_reader(format_)(path, text, options)
+
+
+# Readers are imported here: most of them take longer to load than to read a small history, and a file has one format.
+
+
+def _json_reader(format_: str) -> Callable[[Path, IO[bytes], ReadOptions], ForeignHistory] | None:
+    """The reader of a format of JSON values; None for another format."""
+    match format_:
+        case "jsonl":
+            from results.formats.jsonl import read_jsonl
+
+            return read_jsonl
+        case "records":
+            from results.formats.records import read_records
+
+            return read_records
+        case "porcupine":
+            from results.formats.porcupine_json import read_porcupine
+
+            return read_porcupine
+        case "etcd":
+            from results.formats.etcd_json import read_etcd_json
+
+            return read_etcd_json
+    return None
+
+
+def _text_reader(format_: str) -> Callable[[Path, str, ReadOptions], ForeignHistory]:
+    """The reader of any other format of text."""
+    match format_:
+        case "edn":
+            from results.formats.edn import read_edn
+
+            return read_edn
+        case "openchaos":
+            from results.formats.openchaos import read_openchaos
+
+            return read_openchaos
+    from results.formats.jepsen_text import read_etcd_log, read_history_txt, read_kv_log
+
+    return {"porcupine-etcd": read_etcd_log, "porcupine-kv": read_kv_log, "jepsen-txt": read_history_txt}[format_]

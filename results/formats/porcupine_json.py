@@ -18,7 +18,8 @@ from typing import IO, Any, Final, NamedTuple
 
 from results.formats.foreign import READS, ForeignHistory, ReadOptions
 from results.formats.json_objects import Objects, Place
-from results.formats.records import NAMES, Notes, Record, answered, assembled, client_of, plain_name, taken
+from results.formats.records import Notes, Record, answered, assembled, client_of, plain_name, taken
+from results.formats.signs import NAMES, SPELLED, is_event
 from results.formats.times import moment
 from results.op import INFO, OK, OpType
 
@@ -38,25 +39,9 @@ class Meaning(NamedTuple):
     outcome: OpType
 
 
-_FIELDS: Final = ("ClientId", "Input", "Call", "Output", "Return", "Kind", "Value", "Id")
-_SPELLED: Final = {name.lower(): name for name in _FIELDS} | {"client_id": "ClientId", "client": "ClientId"}
-
-
-def is_operation(data: Mapping[str, Any]) -> bool:
-    """True for an operation of Porcupine, also in the names of another language (`client_id`, `input`)."""
-    own = {_SPELLED.get(name.lower()) for name in data}
-    return {"Input", "Call", "Return"} <= own and any(
-        isinstance(value, Mapping) for name, value in data.items() if name.lower() == "input"
-    )
-
-
-def is_event(data: Mapping[str, Any]) -> bool:
-    return {"Kind", "Value", "Id"} <= {_SPELLED.get(name.lower()) for name in data}
-
-
 def _spelled(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields by Porcupine's own names."""
-    found = {_SPELLED.get(name.lower(), name): value for name, value in data.items()}
+    found = {SPELLED.get(name.lower(), name): value for name, value in data.items()}
     if len(found) < len(data):
         raise ValueError("two fields mean the same")
     return found

@@ -24,15 +24,11 @@ from results.errors import with_article
 from results.formats.csv_rows import Rows
 from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
 from results.formats.json_objects import Objects, Place
+from results.formats.signs import ENDS, NAMES
 from results.formats.times import MIXED, kind, moment
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
 
 CLIENTS: Final = ("process", "client", "client_id", "clientid", "thread")
-NAMES: Final = ("f", "op", "operation")
-ENDS: Final = (
-    ("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"), ("start_time", "end_time"),
-    ("start_ns", "end_ns"), ("call_time", "return_time"),
-)  # fmt: skip
 ARGUMENTS: Final = ("input", "argument", "arg", "args")
 RESULTS: Final = ("output", "result", "response")
 OUTCOMES: Final = ("type", "outcome", "status")
@@ -156,17 +152,6 @@ def read_records(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHi
         except ValueError as problem:
             raise place.error(path, f"{problem} ({json.dumps(data)[:200]})") from None
     return assembled(path, records, options, "records", notes.lines(), torn=objects.torn)
-
-
-def is_record(data: Mapping[str, Any]) -> bool:
-    """True for an object that has both times of an operation."""
-    lower = {name.lower() for name in data}
-    if data.get("type") == INVOKE:
-        return False
-    return any(start in lower and end in lower for start, end in ENDS) or (
-        # (One that never returned may have no field for it.)
-        data.get("type") not in (INVOKE, OK, FAIL, INFO) and "start" in lower and not lower.isdisjoint(NAMES)
-    )
 
 
 def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:

@@ -202,7 +202,7 @@ def test_the_replay_of_columns_accepts_what_the_other_verifier_does(
         return order
 
     verdicts = {True: 0, False: 0}
-    monkeypatch.setitem(FAST, type(model), replace(fast(model), columns=replace(monitor, order=bent)))
+    monkeypatch.setitem(FAST, type(model), replace(fast(model), columns=lambda: replace(monitor, order=bent)))
     for _ in range(200):
         for calls in histories(family, rng):
             given: list[np.ndarray] = []
@@ -254,7 +254,7 @@ def test_the_command_takes_this_way_for_long_files(tmp_path: Path, monkeypatch: 
     record = RunRecord(History(good))
     by_columns = Linearizable(CasRegister()).examine_columns(read_columns(path))
     assert by_columns is not None
-    ordinary = Linearizable(CasRegister()).examine(record)
+    ordinary = Linearizable(CasRegister()).examine(record.history)
     assert (by_columns[0].verdict, by_columns[0].reason) == (ordinary[0].verdict, ordinary[0].reason)
 
 

@@ -57,7 +57,7 @@ def test_columns_whose_order_is_wrong_get_no_verdict(module: Any, monkeypatch: p
     rng, model, seen = Random(f"columns/{family}"), model_of(family), 0
     monitor = replace(module.MONITOR, order=lambda ops: module.MONITOR.order(ops)[:-1])
     right = [calls for _ in range(60) for calls in histories(family, rng) if check(calls, model).witness]
-    monkeypatch.setitem(FAST, type(model), replace(fast(model), columns=monitor))
+    monkeypatch.setitem(FAST, type(model), replace(fast(model), columns=lambda: monitor))
     monkeypatch.setattr(direct, "MANY", 1)
     for calls in right:
         result = check(calls, model)
@@ -74,7 +74,7 @@ def test_a_sealed_history_whose_order_is_wrong_gets_no_verdict(tmp_path: Path, m
     assert found is not None
     assert found[0].verdict == Verdict.VALID
     monitor = replace(registers.MONITOR, order=lambda ops: registers.MONITOR.order(ops)[:-1])
-    monkeypatch.setitem(FAST, CasRegister, replace(fast(CasRegister()), columns=monitor))
+    monkeypatch.setitem(FAST, CasRegister, replace(fast(CasRegister()), columns=lambda: monitor))
     found = Linearizable(CasRegister()).examine_columns(columns)
     assert found is not None
     assert found[0].verdict == Verdict.UNKNOWN

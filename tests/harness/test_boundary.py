@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 
 from harness import terminal
-from harness.boundary import Progress, end, guarded
+from harness.boundary import end, guarded
 from harness.check.summary import _permissions
 from harness.cli.main import cli
 from harness.cli.run import override, owned_options
 from harness.parts import registry
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
+from harness.progress import Progress
 from harness.run import environment
 from infra.machines.api import Capability, SettingsError
 from infra.options import NotAvailable

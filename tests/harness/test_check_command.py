@@ -18,8 +18,8 @@ from harness.check.offline import check_paths
 from harness.check.report import CheckOptions
 from harness.cli.main import cli, guarded
 from results.formats import FORMATS, read_history, write_jsonl
+from results.history import History
 from results.op import Op
-from results.record import RunRecord
 from results.store import RunDir, Store
 
 PORCUPINE = Path(__file__).parent.parent / "data" / "porcupine"
@@ -315,10 +315,10 @@ def test_a_bug_in_the_checker_is_one_line_and_the_others_are_checked(
     write(tmp_path / "b.jsonl", *GOOD)
     sound = Linearizable.examine
 
-    def broken(self: Linearizable, run: RunRecord) -> Any:
-        if len(run.history) == 8:
+    def broken(self: Linearizable, history: History) -> Any:
+        if len(history) == 8:
             raise ZeroDivisionError("division\nby zero")
-        return sound(self, run)
+        return sound(self, history)
 
     monkeypatch.setattr(Linearizable, "examine", broken)
     code, lines, err = harness(capsys, "check", tmp_path, "--json", tmp_path / "out.json")

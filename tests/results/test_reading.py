@@ -293,7 +293,7 @@ def test_drafts_cannot_be_foreseen_nor_planted(tmp_path: Path, monkeypatch: pyte
     for name in (f".v.json.{os.getpid()}.tmp", ".aa.tmp"):
         (tmp_path / name).symlink_to(victim)
     write_text(tmp_path / "v.json", "x", "the verdict")
-    monkeypatch.setattr("secrets.token_hex", lambda size: "aa")
+    monkeypatch.setattr("os.urandom", lambda size: b"\xaa")
     with pytest.raises(StoreError, match=r"v\.json: the verdict cannot be written: File exists"):
         write_text(tmp_path / "v.json", "y", "the verdict")
     with pytest.raises(StoreError):

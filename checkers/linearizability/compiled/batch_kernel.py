@@ -21,10 +21,10 @@ from checkers.linearizability.compiled.open_ops import lay_out
 from checkers.linearizability.compiled.searches import SEARCH, small_history
 from checkers.linearizability.compiled.wgl_kernel import search
 from checkers.linearizability.compiled.workspace import BATCH_WORDS, workspace
+from checkers.linearizability.history.arrays import Bytes, Dense, Ints, Longs
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, NONE, Bytes, Ints, Longs
+from checkers.linearizability.history.events import NEVER, NONE, PURE
 from checkers.linearizability.history.packed import Packed, pack
-from checkers.linearizability.history.table import PURE, Dense
 from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.search.portfolio import JIT, PORTFOLIO, WGL
 

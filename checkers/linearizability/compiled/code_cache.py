@@ -82,6 +82,7 @@ def _marker(part: str) -> Path:
     """The file that marks a part as complete. Machines may share a cache folder (a home on a file server): each kind
     compiles for itself.
     """
+    jit.prepare_cache()
     import numba
     from llvmlite.binding import get_host_cpu_name
 

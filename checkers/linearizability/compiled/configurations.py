@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.linearizability.compiled.jit import inlined, loop
-from checkers.linearizability.history.events import LOW_HALF, NO_BITS, Longs, Words
+from checkers.linearizability.history.arrays import LOW_HALF, NO_BITS, Longs, Words
 
 _SCAN: Final = 128
 

@@ -13,7 +13,6 @@ read-only. `python -m checkers.linearizability.compiled.warm` fills it.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import time
@@ -112,6 +111,7 @@ def inlined(function: F) -> F:
 
 
 def _jit(function: F, **options: bool) -> F:
+    prepare_cache()
     import numba
 
     njit: Callable[..., Any] = numba.njit
@@ -132,6 +132,7 @@ def _jit(function: F, **options: bool) -> F:
     return cast(F, dispatcher)
 
 
+@cache
 def prepare_cache() -> None:
     """Sets the folder for compiled code, before Numba is imported. If it cannot be made, Numba chooses its own.
 
@@ -139,6 +140,9 @@ def prepare_cache() -> None:
     using code into which an older version of another file was compiled. A second checkout of the same sources, or an
     installation from a wheel, uses the same folder (`code_by_content`).
     """
+    # Imported here, and not done at the start: a small history that plain Python decides needs no compiled code.
+    import hashlib
+
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     if os.environ.get("NUMBA_CACHE_LOCATOR_CLASSES"):  # the user's own: the place decides, and a checkout has its own
@@ -152,7 +156,3 @@ def prepare_cache() -> None:
     with suppress(CacheError):
         folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_dir())
         os.environ["NUMBA_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
-
-
-if _installed():
-    prepare_cache()

@@ -37,9 +37,9 @@ from checkers.linearizability.compiled.open_ops import (
     serve,
     waits,
 )
+from checkers.linearizability.history.arrays import LOW_HALF, NO_BITS, ONE_BIT, Bytes, Dense, Ints, Longs, Words
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import LOW_HALF, NEVER, NO_BITS, ONE_BIT, Bytes, Ints, Longs, Words
-from checkers.linearizability.history.table import BLIND, PURE, Dense
+from checkers.linearizability.history.events import BLIND, NEVER, PURE
 
 INVALID: Final = 0
 VALID: Final = 1

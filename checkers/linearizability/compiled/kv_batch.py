@@ -24,8 +24,8 @@ from checkers.linearizability.compiled.code_cache import Part, ensure
 from checkers.linearizability.compiled.jit import compiled, inlined, loop
 from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, WORK, Space
 from checkers.linearizability.compiled.workspace import workspace
-from checkers.linearizability.history.events import NEVER, NONE, Bytes, Ints, Longs
-from checkers.linearizability.history.table import BLIND, ILLEGAL, PURE, Dense
+from checkers.linearizability.history.arrays import Bytes, Dense, Ints, Longs
+from checkers.linearizability.history.events import BLIND, ILLEGAL, NEVER, NONE, PURE
 from results.history import Call
 from results.op import FAIL, OK, Op
 

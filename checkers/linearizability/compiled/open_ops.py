@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled, inlined
+from checkers.linearizability.history.arrays import ONE_BIT, Dense, Ints, Words
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, ONE_BIT, Ints, Words
-from checkers.linearizability.history.table import BLIND, PURE, Dense
+from checkers.linearizability.history.events import BLIND, NEVER, PURE
 
 _SHIFT: Final = np.uint64(58)
 _DE_BRUIJN: Final = np.uint64(0x03F79D71B4CB0A89)

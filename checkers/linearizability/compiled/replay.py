@@ -7,9 +7,9 @@ import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled
 from checkers.linearizability.compiled.kernel import GAP
+from checkers.linearizability.history.arrays import Dense, Ints
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Ints
-from checkers.linearizability.history.table import BLIND, PURE, Dense
+from checkers.linearizability.history.events import BLIND, NEVER, PURE
 
 
 @compiled

@@ -17,10 +17,10 @@ from checkers.linearizability.compiled.code_cache import Part
 from checkers.linearizability.compiled.configurations import COUNT
 from checkers.linearizability.compiled.replay import replay_tree
 from checkers.linearizability.compiled.workspace import workspace
+from checkers.linearizability.history.arrays import LOW_HALF, Dense
 from checkers.linearizability.history.columns import Columns, columns
 from checkers.linearizability.history.encode import Problem, encode
-from checkers.linearizability.history.events import LOW_HALF, NEVER, NONE
-from checkers.linearizability.history.table import Dense
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.outcome import SHOWN, Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refine

@@ -16,9 +16,9 @@ import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled
 from checkers.linearizability.compiled.kernel import INVALID, SPENT, VALID
+from checkers.linearizability.history.arrays import NO_BITS, Dense, Ints, Words
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, NO_BITS, Ints, Words
-from checkers.linearizability.history.table import PURE, Dense
+from checkers.linearizability.history.events import NEVER, PURE
 
 BYTES_A_STEP: Final = 32 + 16
 """Bytes of a stored pair: a new table is a quarter full, and the table before still exists."""

@@ -16,9 +16,8 @@ from checkers.linearizability.compiled import configurations, kernel
 from checkers.linearizability.compiled.configurations import BYTES_A_ROW, BYTES_A_STATE, CAPACITY, CHAIN, LIMIT
 from checkers.linearizability.compiled.kernel import BYTES_A_NODE
 from checkers.linearizability.compiled.open_ops import lay_out
+from checkers.linearizability.history.arrays import Dense, Ints, Longs
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import Ints, Longs
-from checkers.linearizability.history.table import Dense
 from checkers.linearizability.search.cegar import Groups
 
 _SMALL: Final = 1 << 9

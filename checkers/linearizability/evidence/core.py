@@ -22,8 +22,8 @@ from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.decide import refuters
 from checkers.linearizability.fast import monitor
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE
-from checkers.linearizability.history.table import ILLEGAL, Table
+from checkers.linearizability.history.events import ILLEGAL, NEVER, NONE
+from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.specification import Inconsistent, Model, Transition
 from results.verdict import Verdict
 

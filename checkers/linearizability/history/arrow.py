@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.history.arrays import Bools, Longs
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.op_columns import NOTHING, OpColumns
 from results.history import Call
 from results.op import FAIL, INFO, INVOKE, OK, Op

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from checkers.linearizability.history.arrays import Dense, Ints, Longs
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Ints, Longs
-from checkers.linearizability.history.table import PURE, Dense
+from checkers.linearizability.history.events import NEVER, PURE
 
 
 class Columns(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from checkers.linearizability.history.events import NEVER, NONE
@@ -161,6 +160,9 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
 
 def unknown(op: Op, model: Model[Any]) -> str:
     """The message for an op that a model does not know."""
+    # Imported here: only for the message.
+    from difflib import get_close_matches
+
     near = get_close_matches(op.f, model.fs, 1)
     meant = f"; is it a `{near[0]}`?" if near else ""
     return f"the model {model.name} has no `{op.f}` (op {op.index}){meant}"

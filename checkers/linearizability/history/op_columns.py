@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from checkers.linearizability.history.arrays import Bools, Longs
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.history.events import NEVER
 from results.bulk import making_many
 from results.history import Call
 from results.op import FAIL, OK

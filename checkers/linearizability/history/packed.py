@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from checkers.linearizability.history.arrays import Ints, Longs
 from checkers.linearizability.history.encode import Problem, calls_of, encode
-from checkers.linearizability.history.events import NEVER, Ints, Longs
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.specification import Model
 from results.history import Call, History

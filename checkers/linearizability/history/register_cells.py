@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.history.events import Ints
-from checkers.linearizability.history.table import ILLEGAL, Table
+from checkers.linearizability.history.arrays import Ints
+from checkers.linearizability.history.events import ILLEGAL
+from checkers.linearizability.history.table import Table
 
 _MOST: Final = 4_000_000
 """The largest number of cells: here each costs a few bytes and almost no time."""

@@ -1,67 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model as integers: a table that is filled on demand (`Table`), and one that is closed (`Dense`)."""
+"""A model as integers: a table that is filled on demand. `closed_table` makes arrays of it."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from sys import getsizeof
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import numpy as np
-
-from checkers.linearizability.history.events import Bytes, Ints
+from checkers.linearizability.history.events import ILLEGAL
 from checkers.linearizability.models.specification import INCONSISTENT, Model, Transition, Unheard
 from results.errors import with_article
 
-ILLEGAL: Final = -1
-"""Instead of a state: the step cannot be taken."""
-
+if TYPE_CHECKING:
+    from checkers.linearizability.history.arrays import Dense
 
 _CELL: Final = 250
 """Bytes of a cell of a table in CPython: key, numbers, its share of the dict. A state costs as many besides its own."""
 
 
 _REFUSED: Final = "(refused)"
-
-PURE: Final = 1
-"""The kind leaves every state in which it can happen unchanged."""
-
-BLIND: Final = 2
-"""The kind can happen in every state and always leaves the same one."""
-
-
-class Dense(NamedTuple):
-    """A closed table; all arrays C-contiguous and writable, so that one compiled variant serves every table.
-
-    step      [states, kinds], the state after, or ILLEGAL.
-    flags     [kinds], PURE and BLIND.
-    target    [kinds], the state that a blind kind leaves, else ILLEGAL.
-    legal     states in which kind k can happen are `legal[first[k]:first[k + 1]]`.
-    first     [kinds + 1].
-    """
-
-    step: Ints
-    flags: Bytes
-    target: Ints
-    legal: Ints
-    first: Ints
-
-
-def derived(cells: Ints) -> Dense:
-    """The closed table of some cells: everything else follows from them, without the model."""
-    states, kinds = cells.shape
-    if int(cells.min()) < ILLEGAL or int(cells.max()) >= states:
-        raise AssertionError("a table that is not closed must not be used")
-    possible = cells >= 0
-    same = cells == np.arange(states, dtype=np.int32)[:, None]
-    pure = np.all(same | ~possible, axis=0)
-    blind = np.all(possible & (cells == cells[0]), axis=0) & ~pure
-    flags = (pure * PURE + blind * BLIND).astype(np.uint8)
-    target = np.where(blind, cells[0], ILLEGAL).astype(np.int32)
-    first = np.zeros(kinds + 1, dtype=np.int32)
-    np.cumsum(possible.sum(axis=0), out=first[1:])
-    legal = np.nonzero(possible.T)[1].astype(np.int32)
-    return Dense(cells, flags, target, legal, first)
 
 
 class Table:

@@ -15,23 +15,14 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from checkers.linearizability.history.arrays import NO_ROWS, Bools, Longs
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NO_ROWS, Bools, Longs
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.op_columns import OpColumns, from_problem
 from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors.refusal import Contradiction, Undecided
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
-
-
-class Undecided(Exception):
-    """No rule applies to this history."""
-
-
-class Contradiction(Exception):
-    """No order exists. `rows`: those of a few ops that contradict each other, whatever the outcome of the others."""
-
-    def __init__(self, *rows: int) -> None:
-        self.rows = rows
 
 
 def reject(rows: npt.NDArray[np.intp], *others: npt.NDArray[np.intp]) -> None:

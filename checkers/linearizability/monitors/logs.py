@@ -29,11 +29,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.history.events import NEVER, NO_ROWS, NONE, Longs
+from checkers.linearizability.history.arrays import NO_ROWS, Longs
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.op_columns import LARGEST, NOTHING, OpColumns
 from checkers.linearizability.models.specification import Model
-from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, reject
-from checkers.linearizability.witness import log_wrong
+from checkers.linearizability.monitors.base import Monitor, chosen, reject
+from checkers.linearizability.monitors.refusal import Contradiction, Undecided
+from checkers.linearizability.witness_columns import log_wrong
 
 NAME: Final = "log by offsets"
 

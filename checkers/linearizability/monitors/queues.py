@@ -20,12 +20,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.history.events import NEVER, NO_ROWS, Longs
+from checkers.linearizability.history.arrays import NO_ROWS, Longs
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.op_columns import NOTHING, OpColumns
 from checkers.linearizability.models.containers import DRAIN
 from checkers.linearizability.models.specification import Model
-from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, reject
-from checkers.linearizability.witness import queue_wrong
+from checkers.linearizability.monitors.base import Monitor, reject
+from checkers.linearizability.monitors.refusal import Contradiction, Undecided
+from checkers.linearizability.witness_columns import queue_wrong
 
 NAME: Final = "FIFO queue of unique elements"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.models.specification import Transition, show
-from checkers.linearizability.monitors.registers import NAME, unique_register
+from checkers.linearizability.monitors.conditions import UNIQUE_REGISTER
 from results.verdict import Verdict
 
 States = Callable[[Problem, str, int, int, int], "Sequence[object]"]
@@ -22,8 +22,11 @@ Story = Callable[[Problem, int, int, "Sequence[int]"], str]
 
 def states_before(problem: Problem, algorithm: str, position: int, op: int, most: int) -> Sequence[object]:
     """The values that a read could have returned then, each probed. Empty unless the monitor refuted the history."""
-    if algorithm != NAME:
+    if algorithm != UNIQUE_REGISTER:
         return []
+    # Imported here: only the evidence of that monitor needs numpy.
+    from checkers.linearizability.monitors.registers import unique_register
+
     table = problem.table
     earlier = problem.before(position).without(op)
     began = max((earlier.call[o] for o in earlier.completed if not earlier.pure(o)), default=NONE)

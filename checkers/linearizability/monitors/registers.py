@@ -27,18 +27,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkers.linearizability.history.arrays import Bools, Longs
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE, Bools, Longs
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.op_columns import OpColumns
 from checkers.linearizability.models.specification import Model
-from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, first_proof, reject
+from checkers.linearizability.monitors.base import Monitor, chosen, first_proof, reject
+from checkers.linearizability.monitors.conditions import INITIAL, UNIQUE_REGISTER
+from checkers.linearizability.monitors.refusal import Contradiction, Undecided
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.witness import register_wrong
+from checkers.linearizability.witness_columns import register_wrong
 
-NAME: Final = "unique-value register"
-
-INITIAL: Final = 0
-"""The number of the value at the beginning, without a writer."""
+NAME: Final = UNIQUE_REGISTER
 
 _FEW: Final = 5_000
 """The largest number of ops that are explained by themselves."""

@@ -26,7 +26,7 @@ from typing import Final
 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
-from checkers.linearizability.monitors.base import Contradiction
+from checkers.linearizability.monitors.refusal import Contradiction
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NONE
-from checkers.linearizability.monitors.base import Contradiction
-from checkers.linearizability.monitors.registers import INITIAL, RegisterOps, register_order
+from checkers.linearizability.monitors.conditions import INITIAL
+from checkers.linearizability.monitors.refusal import Contradiction
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from checkers.linearizability.monitors.registers import RegisterOps
 
 NAME: Final = "put and append of unique tokens"
 
@@ -38,6 +39,9 @@ def unique_tokens(problem: Problem) -> Outcome | None:
             return None
     if any(longer.startswith(token) for token, longer in pairwise(sorted(tokens))):
         return None
+    # Imported here: the rules above need no numpy.
+    from checkers.linearizability.monitors.registers import register_order
+
     try:
         columns = _as_register(problem, tokens)
         order = columns.source[register_order(columns)].tolist()
@@ -48,6 +52,11 @@ def unique_tokens(problem: Problem) -> Outcome | None:
 
 def _as_register(problem: Problem, tokens: Mapping[str, int]) -> RegisterOps:
     """The ops of a register: a token's op leaves its own number plus one. Raises Contradiction if strings conflict."""
+    # Imported here, as in `unique_tokens`.
+    import numpy as np
+
+    from checkers.linearizability.monitors.registers import RegisterOps
+
     ops, kinds = problem.ops, [problem.what(op) for op in problem.ops]
     shown, expects = _shown({what.value or "" for what in kinds if what.f == "get"}, problem, tokens)
     writes = np.array([what.f != "get" for what in kinds], np.bool_)

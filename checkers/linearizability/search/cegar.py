@@ -13,14 +13,14 @@ Source: Clarke, Grumberg, Jha, Lu, Veith, "Counterexample-guided abstraction ref
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.history.table import Dense
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from checkers.linearizability.history.arrays import Dense
 
 FREE: Final = -1
 """Instead of a group: this kind is not counted."""
@@ -60,7 +60,7 @@ def by_target(dense: Dense | None, kinds: int) -> Groups:
         return range(kinds)
     steps = dense.step
     most = steps.max(axis=0)
-    single = np.where(steps >= 0, steps, most).min(axis=0) == most
+    single = ((steps < 0) | (steps == most)).all(axis=0)
     first: dict[int, int] = {}
     return [first.setdefault(int(most[kind]), kind) if single[kind] else kind for kind in range(kinds)]
 

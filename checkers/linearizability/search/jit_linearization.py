@@ -32,8 +32,7 @@ from typing import Final
 
 from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE
-from checkers.linearizability.history.table import ILLEGAL
+from checkers.linearizability.history.events import ILLEGAL, NEVER, NONE
 from checkers.linearizability.outcome import SHOWN, Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use
 from checkers.linearizability.search.portfolio import CEGAR, JIT
@@ -157,6 +156,7 @@ class JustInTime:
             frugal, costly = self.todo, []
             self.todo = []
             while frugal:
+                self._hold()
                 state, mutators, (done, hidden, used, path), unseen = frugal.pop()
                 for after, with_op, token_cost, step, blind in self._moves(state, mutators, hidden, used, unseen):
                     hides = hidden | self.open_blind if blind else hidden
@@ -169,6 +169,7 @@ class JustInTime:
                 self.todo = []
             for following in costly:
                 self._settle(*following, op, bit, pure)
+        self._hold()
         if not self.passed:
             return False
         self.configurations = self.passed
@@ -220,24 +221,24 @@ class JustInTime:
 
         `unseen`: a blind write left the state, and no op saw it; to overwrite it would only be a detour.
         """
-        step, spend, blind = self.step, self.meter.spend, self.problem.table.blind
+        step, blind, spent = self.step, self.problem.table.blind, 0
         hides_more = self.open_blind & ~mutators & ~hidden
         for kind, rivals in self.open_mutators.items():
             if unseen and blind[kind]:
                 continue
             for rank, (_, bit, op) in enumerate(rivals):
                 if not mutators & bit:
-                    spend(1 + rank // 8)
+                    spent += 1 + rank // 8
                     after = step(state, kind)
                     if after != ILLEGAL:
                         yield after, mutators | bit, 0, op, blind[kind]
                     break
             else:
-                spend(1 + len(rivals) // 8)
+                spent += 1 + len(rivals) // 8
         for kind in self.known:
             if unseen and blind[kind]:
                 continue
-            spend(1)
+            spent += 1
             group, cost = self.groups[kind], 0
             if group != FREE:
                 shift = self.token_shift[group]
@@ -248,6 +249,7 @@ class JustInTime:
             # An unknown op that changes nothing is needed only if a blind one of another value goes in front of it.
             if after != ILLEGAL and (after != state or (blind[kind] and hides_more)):
                 yield after, mutators, cost, ~kind, blind[kind]
+        self.meter.spend(spent)
 
     def _absorbable(self, state: int) -> int:
         found = self.absorbable_in.get(state)
@@ -259,10 +261,15 @@ class JustInTime:
 
     def _admit(self, where: Configurations, state: int, mutators: int, entry: Entry) -> bool:
         """Adds an entry unless one there is at least as good; drops those that are now no better than this one."""
+        found = where.get((state, mutators))
+        if found is None:
+            where[state, mutators] = [entry]
+            self.entries += 1
+            self.meter.spend(1)
+            return True
         done, hidden, used, _ = entry
         guards = self.guards
-        found = where.setdefault((state, mutators), [])
-        self.meter.spend(1 + min(len(found), _SCAN) // 4 if found else 0)
+        self.meter.spend(1 + min(len(found), _SCAN) // 4)
         for better, more, fewer, _ in found[:_SCAN]:
             if not (done & ~better or hidden & ~more) and ((used | guards) - fewer) & guards == guards:
                 return False
@@ -277,9 +284,12 @@ class JustInTime:
         found.append(entry)
         self.entries += 1
         self.meter.spend(1)
-        masks = (2 * self.width + guards.bit_length()) // 8
-        self.meter.hold(self.entries * (_CONFIGURATION + masks) + self.problem.table.held)
         return True
+
+    def _hold(self) -> None:
+        """Counts the memory. Each configuration leads to a few others, so that once for each is often enough."""
+        masks = (2 * self.width + self.guards.bit_length()) // 8
+        self.meter.hold(self.entries * (_CONFIGURATION + masks) + self.problem.table.held)
 
     def _stuck(self) -> Outcome:
         states = sorted({state for state, _ in self.seen})

@@ -12,16 +12,18 @@ Source: the degrees of an Eulerian trail; their use to refute histories is new, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER
-from checkers.linearizability.history.table import BLIND, PURE, Dense
+from checkers.linearizability.history.events import BLIND, NEVER, PURE
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.portfolio import STATE_FLOW
 from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from checkers.linearizability.history.arrays import Dense
 
 _MOST_STATES: Final = 256
 

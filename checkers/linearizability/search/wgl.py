@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER
-from checkers.linearizability.history.table import ILLEGAL
+from checkers.linearizability.history.events import ILLEGAL, NEVER
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.portfolio import WGL
 from results.verdict import Verdict

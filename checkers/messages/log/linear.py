@@ -19,8 +19,8 @@ import numpy as np
 
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.linearizability.monitors.base import Contradiction, Undecided
 from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, log_order
+from checkers.linearizability.monitors.refusal import Contradiction, Undecided
 from checkers.messages.log.columns import INFO, NEVER, NONE, OK, Ints, LogColumns
 from checkers.messages.log.outcomes import MessageOutcomes, study
 from checkers.messages.ops import of_messages

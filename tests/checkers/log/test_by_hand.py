@@ -17,8 +17,8 @@ from checkers.base.api import judge
 from checkers.base.legality import applied
 from checkers.controllers.sync_state import SyncState
 from checkers.linearizability import Log, check
-from checkers.linearizability.monitors.base import Contradiction
 from checkers.linearizability.monitors.logs import log_order
+from checkers.linearizability.monitors.refusal import Contradiction
 from checkers.messages.log import LogAnomalies, LogLinearizable, Replicas
 from checkers.messages.log.columns import INFO, OK
 from checkers.messages.log.linear import queue_ops
