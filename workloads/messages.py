@@ -19,6 +19,7 @@ from harness.api import RunContext, Workload
 from harness.generator import Generator, Invocation
 from harness.parts.resolve import make_client
 from harness.plan.plan import Plan, PlanError
+from infra.machines.api import InfraError
 from results.deployment import DeploymentRecord
 from results.op import OK, Op
 from workloads.brokers import PULL_LIMIT, Beliefs, BrokerClient
@@ -57,6 +58,8 @@ class MessageWorkload(Workload):
     queues_per_group: ClassVar[int] = QUEUES
     replicas_follow: ClassVar[bool] = False
     """True if `SyncState` judges that replicas return to the SyncStateSet."""
+    message_type: ClassVar[str | None] = None
+    """The type of the topic's messages, if proxies must know it."""
     kills: ClassVar[Sequence[str]] = ()
     """The workload's own ops after which a server may end."""
 
@@ -118,7 +121,16 @@ class MessageWorkload(Workload):
         assert isinstance(client, MessageClient)
         self._producers = await client.producers(context, self.plan.op_deadline_s)
         topic, apart = f"{self.prefix}-{context.run}", self._producers is not None
-        self._places = topic_layout(context, topic, self.queues_per_group, consumer_groups, apart=apart)
+        if apart and self.message_type is not None:
+            refuse_handing_over(context.deployment.record, self.name)
+        self._places = topic_layout(
+            context,
+            topic,
+            self.queues_per_group,
+            consumer_groups,
+            apart=apart,
+            message_type=self.message_type if apart else None,
+        )
         await make(self._places)
         self._masters = Masters(self._places)
         if self._producers is not None:
@@ -168,6 +180,17 @@ class MessageWorkload(Workload):
     def acknowledges(self, op: Op) -> bool:
         """A send that the master acknowledged as durable as configured."""
         return op.f == "send" and op.type == OK
+
+
+def refuse_handing_over(record: DeploymentRecord, workload: str) -> None:
+    """Raises InfraError if an acting master may hand messages over to another broker group: with one topic a queue,
+    that group does not have their topic, so it would deliver them where nobody reads.
+    """
+    if record.traits.acting_master and len(record.groups) > 1:
+        raise InfraError(
+            f"topology {record.topology} has {len(record.groups)} broker groups, and an acting master hands messages "
+            f"over to another one; the workload {workload} with --client grpc needs another topology"
+        )
 
 
 def reader_count(concurrency: int) -> int:

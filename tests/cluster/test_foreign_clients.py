@@ -124,7 +124,7 @@ def test_proxy(servers: Servers) -> None:
     packages = proxy_folder()
 
     async def test(broker: Broker) -> None:
-        producer = ProxyProducer(packages, [(HOST, servers.proxy)], deadline_s=DEADLINE_S)
+        producer = ProxyProducer(packages, {"n1": (HOST, servers.proxy)}, deadline_s=DEADLINE_S)
 
         async def first() -> bool:
             return (await producer.send("grpc", b"1")).outcome.type == "ok"
