@@ -135,7 +135,8 @@ class ProxyProducer:
         self.deadline_s = deadline_s
         self.raft_log = raft_log
         self._at = first % len(proxies)
-        self._standbys = _standbys(packages, proxies)
+        self._addresses = {name: f"{host}:{port}" for name, (host, port) in proxies.items()}
+        self._standby = Standby(partial(_start, packages))
 
     @property
     def proxy(self) -> str:
@@ -145,7 +146,7 @@ class ProxyProducer:
     async def open(self) -> None:
         """Starts the process, so that the first send need not wait for it; if that fails, the send tries again."""
         with contextlib.suppress(NotStarted):
-            await self._standbys[self.proxy].ready()
+            await self._standby.ready()
 
     async def send(
         self,
@@ -198,15 +199,16 @@ class ProxyProducer:
         return answer
 
     async def close(self) -> None:
-        """Ends the processes. The next send starts another one."""
-        for standby in self._standbys.values():
-            await standby.close()
+        """Ends the process. The next send starts another one."""
+        await self._standby.close()
 
     async def _ask(self, proxy: str, request: Mapping[str, Any], deadline_s: float | None) -> Mapping[str, Any]:
         """The reply of a proxy's process to one attempt; without one, the reason for its absence."""
         limit = self.deadline_s if deadline_s is None else deadline_s
         try:
-            return await self._standbys[proxy].ask(lambda left: {**request, "timeout_s": left}, limit, grace_s=_GRACE_S)
+            return await self._standby.ask(
+                lambda left: {**request, "address": self._addresses[proxy], "timeout_s": left}, limit, grace_s=_GRACE_S
+            )
         except NotStarted as e:
             return {"refused": str(e)}
         except WorkerError as e:
@@ -223,8 +225,9 @@ class ProxyListener:
     """
 
     def __init__(self, packages: Path, name: str, address: tuple[str, int], topics: Sequence[str]) -> None:
-        self.name, self.topics = name, list(topics)
-        self._standby = _standbys(packages, {name: address})[name]
+        self.name = name
+        self._request = {"do": "listen", "address": "{}:{}".format(*address), "topics": list(topics)}
+        self._standby = Standby(partial(_start, packages))
 
     async def open(self) -> None:
         """Starts the process, so that the first `listen` need not wait for it; if that fails, `listen` tries again."""
@@ -233,7 +236,7 @@ class ProxyListener:
 
     async def listen(self, wait_s: float) -> list[ProxyQuestion]:
         """The questions since the last call; waits so long for the first one. Raises ProxyError without a stream."""
-        request = {"do": "listen", "topics": self.topics, "wait_s": wait_s}
+        request = {**self._request, "wait_s": wait_s}
         try:
             reply = await self._standby.ask(lambda left: request, wait_s + _LISTENING_S)
         except WorkerError as e:
@@ -254,13 +257,11 @@ class ProxyListener:
         return ProxyQuestion(half, fields["body"].encode("latin-1"))
 
 
-def _standbys(packages: Path, proxies: Mapping[str, tuple[str, int]]) -> dict[str, Standby]:
-    async def start(address: str) -> Worker:
-        worker = Worker("infra.systems.rocketmq.clients.proxy_child", str(packages), address)
-        await worker.start()
-        return worker
-
-    return {name: Standby(partial(start, f"{host}:{port}")) for name, (host, port) in proxies.items()}
+async def _start(packages: Path) -> Worker:
+    """A process of the client. Raises NotStarted."""
+    worker = Worker("infra.systems.rocketmq.clients.proxy_child", str(packages))
+    await worker.start()
+    return worker
 
 
 def outcome_of_code(

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of a gRPC client: `python -m infra.systems.rocketmq.clients.proxy_child FOLDER HOST:PORT`, FOLDER with
-its packages.
+"""The process of a gRPC client: `python -m infra.systems.rocketmq.clients.proxy_child FOLDER`, FOLDER having its
+packages.
 
 Of rocketmq-python-client only the generated protocol code is used: its producer sends three times behind one `send`,
 and reports the last of three errors alone. Its package is entered without its `__init__`, which would start logs and
 metrics.
 
-`send`, `recall` and `end` are one request each. `listen` keeps a Telemetry stream open, as a producer of the topics
-that it names, and returns what the proxy asked on it.
+Each request names the proxy, as `address`. `send`, `recall` and `end` are one request each. `listen` keeps a Telemetry
+stream open, as a producer of the topics that it names, and returns what the proxy asked on it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 import types
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -40,19 +41,26 @@ _OPENING_S: Final = 2.0
 """The time limit of a heartbeat, and of the proxy's answer to the settings of a new stream."""
 
 
-class Proxy:
-    """A connection to one proxy, and the requests of a producer. Raises ImportError without the packages."""
+class Packages:
+    """The modules of the packages in a folder. Raises ImportError without them."""
 
-    def __init__(self, folder: str, address: str) -> None:
+    def __init__(self, folder: str) -> None:
         sys.path.insert(0, folder)
         bare = types.ModuleType("rocketmq")
         bare.__path__ = [str(Path(folder) / "rocketmq")]
         sys.modules["rocketmq"] = bare
-        self.grpc = import_module("grpc")
-        self.definition = import_module("rocketmq.grpc_protocol.definition_pb2")
-        self.service = import_module("rocketmq.grpc_protocol.service_pb2")
-        self._stubs = import_module("rocketmq.grpc_protocol.service_pb2_grpc")
-        self.address = address
+        self.grpc: Any = import_module("grpc")
+        self.definition: Any = import_module("rocketmq.grpc_protocol.definition_pb2")
+        self.service: Any = import_module("rocketmq.grpc_protocol.service_pb2")
+        self.stubs: Any = import_module("rocketmq.grpc_protocol.service_pb2_grpc")
+
+
+class Proxy:
+    """A connection to one proxy, and the requests of a producer."""
+
+    def __init__(self, packages: Packages, address: str) -> None:
+        self.grpc, self.definition, self.service = packages.grpc, packages.definition, packages.service
+        self._stubs, self.address = packages.stubs, address
         self.headers = (
             ("x-mq-language", "PYTHON"),
             ("x-mq-protocol", "GRPC_V2"),
@@ -144,7 +152,7 @@ class Ear:
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._stream: _Stream | None = None
-        self._beat = 0.0
+        self._beat = time.monotonic()
 
     def listen(self, request: dict[str, Any]) -> Mapping[str, Any]:
         """Waits `wait_s` at most. Returns `questions`, those that came since the last call, and with no stream the
@@ -249,9 +257,22 @@ def _question(command: Any) -> dict[str, Any]:
 
 
 def open_() -> Mapping[str, Handler]:
-    folder, address = sys.argv[1:3]
-    proxy = Proxy(folder, address)
-    return {"send": proxy.send, "recall": proxy.recall, "end": proxy.end, "listen": Ear(proxy).listen}
+    packages = Packages(sys.argv[1])
+
+    @cache
+    def at(address: str) -> Proxy:
+        return Proxy(packages, address)
+
+    @cache
+    def ear(address: str) -> Ear:
+        return Ear(Proxy(packages, address))
+
+    return {
+        "send": lambda request: at(request["address"]).send(request),
+        "recall": lambda request: at(request["address"]).recall(request),
+        "end": lambda request: at(request["address"]).end(request),
+        "listen": lambda request: ear(request["address"]).listen(request),
+    }
 
 
 def _message_id() -> str:
