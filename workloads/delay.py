@@ -28,7 +28,7 @@ from infra.systems.rocketmq.servers import artifacts
 from results.deployment import DeploymentRecord
 from results.op import OK, Op
 from workloads.brokers import BODY_SIZE, BrokerClient, answered, sent_completion
-from workloads.messages import MessageWorkload, read_rounds, reader_count
+from workloads.messages import HANDING_NOTHING_OVER, MessageWorkload, read_rounds, reader_count
 from workloads.places import queue_of
 from workloads.reading import Polls
 
@@ -132,6 +132,7 @@ class DelayWorkload(MessageWorkload):
     summary = "messages for a delay level or a time: each appears, not early, not late, once; recalled ones never"
     topologies: ClassVar[Sequence[str]] = ("controller", "slave-acting-master", "master-slave", "dledger-commitlog")
     clients: ClassVar[Sequence[str]] = ("remoting", "grpc")
+    fewer_topologies: ClassVar[Mapping[str, Sequence[str]]] = {"grpc": HANDING_NOTHING_OVER}
     message_type: ClassVar[str | None] = "DELAY"
     Options: ClassVar[type] = DelayOptions
     default_rate = 200.0

@@ -36,7 +36,7 @@ from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
 from workloads.asked import AskedProducer, ProxyAsked
 from workloads.clients import proxy_listeners
-from workloads.messages import PHASE, MessageWorkload, read_rounds, reader_count
+from workloads.messages import HANDING_NOTHING_OVER, PHASE, MessageWorkload, read_rounds, reader_count
 from workloads.reading import Polls
 from workloads.transaction_clients import ProxyTransactionOps, TransactionOps
 from workloads.transaction_producers import HEARTBEAT_MS, Producers, timeout_ms
@@ -191,6 +191,7 @@ class TransactionWorkload(MessageWorkload):
     summary = "half messages, ended or asked about: committed ones appear, once; all others never"
     topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave", "dledger-commitlog")
     clients: ClassVar[Sequence[str]] = ("remoting", "grpc")
+    fewer_topologies: ClassVar[Mapping[str, Sequence[str]]] = {"grpc": HANDING_NOTHING_OVER}
     message_type: ClassVar[str | None] = "TRANSACTION"
     Options: ClassVar[type] = TransactionOptions
     default_rate = 200.0

@@ -6,7 +6,8 @@ brokers in memory, judged by their judges.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import Any, Final, Literal, cast
 
@@ -15,15 +16,16 @@ from sim.plays import judged as judged_by
 from sim.plays import layout, play
 
 from harness.api import Client, Completion
+from harness.nightly.matrix import read_matrix
+from harness.parts.resolve import resolve
 from harness.plan.plan import Plan, PlanError, ServerPlan
-from infra.machines.api import InfraError
 from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.clients.proxy import ProxyError, ProxyHalf, ProxyListener, ProxyQuestion
 from infra.systems.rocketmq.message_body import body_of, id_of
 from infra.systems.rocketmq.protocol.client import Pulled, Sent
 from infra.systems.rocketmq.protocol.link import Answer
 from infra.systems.rocketmq.protocol.messages import Message
-from results.deployment import DeploymentRecord, Traits
+from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
@@ -33,7 +35,7 @@ from workloads.brokers import Beliefs, BrokerClient
 from workloads.clients import Foreign, Producers, TypedProducer
 from workloads.delay import DelayOps, DelayWorkload
 from workloads.masters import Masters
-from workloads.messages import MessageWorkload, refuse_handing_over
+from workloads.messages import HANDING_NOTHING_OVER, MessageWorkload
 from workloads.places import Queue
 from workloads.transaction import INTERVAL_S, TIMEOUT_S, Decision, TransactionWorkload
 from workloads.transaction_clients import ProxyTransactionOps
@@ -431,11 +433,21 @@ def test_only_a_producer_of_the_proxy_sends_typed_messages() -> None:
 def test_combinations_that_cannot_work_are_refused() -> None:
     with pytest.raises(PlanError, match="client is 'grpc'; with --producer java only remoting is right"):
         TransactionWorkload(Plan(workload="transaction", client="grpc", options={"producer": "java"}))
-    acting = DeploymentRecord("acting", groups=GROUPS, traits=Traits(acting_master=True))
-    with pytest.raises(InfraError, match="topology acting has 2 broker groups, and an acting master hands messages"):
-        refuse_handing_over(acting, "delay")
-    refuse_handing_over(DeploymentRecord("acting", groups={"a": ["n1"]}, traits=acting.traits), "delay")
-    refuse_handing_over(DeploymentRecord("other", groups=GROUPS), "delay")
+    for workload in ("delay", "transaction"):
+        acting = Plan(workload=workload, client="grpc", server=ServerPlan(topology="slave-acting-master"))
+        with pytest.raises(PlanError, match="'slave-acting-master' with --client grpc; it does on controller, master-"):
+            resolve(acting)
+        assert resolve(replace(acting, client="remoting")).server.topology == "slave-acting-master"
+        assert resolve(replace(acting, server=ServerPlan())).server.topology == "controller"
+    assert resolve(Plan(workload="transaction")).server.topology == "slave-acting-master"
+
+
+def test_the_matrix_has_no_cell_that_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "matrix.toml"
+    file.write_text('[[cells]]\nworkload = ["delay"]\nnemesis = ["none"]\nversion = ["5.5.0"]\n')
+    with_grpc = {cell.topology for cell in read_matrix(file).cells if cell.client == "grpc"}
+    assert with_grpc == set(HANDING_NOTHING_OVER)
+    assert "slave-acting-master" in {cell.topology for cell in read_matrix(file).cells}
 
 
 @pytest.mark.parametrize(
