@@ -151,6 +151,8 @@ class Workload(ABC):
     """Names of the topologies it works on (entry points `harness.topologies`); the first is the default."""
     clients: ClassVar[Sequence[str]] = ()
     """Allowed values of `--client`, the default first; empty: the workload has its own clients, and no choice."""
+    fewer_topologies: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Client -> its topologies, where a client does not work on all of them; the first is the default."""
     judged_ops: ClassVar[Set[str]] = frozenset()
     """Kinds of ops that the checkers of a foreign history read (`judges`); empty: all kinds of messages."""
     Options: ClassVar[type] = NoOptions
@@ -178,6 +180,11 @@ class Workload(ABC):
     """True if it may run on a cluster that another run has used: the names of all it writes contain the run's own word
     (`RunContext.run`).
     """
+
+    @classmethod
+    def topologies_with(cls, client: str | None) -> Sequence[str]:
+        """The topologies that it works on with a client; None: with the default one."""
+        return cls.fewer_topologies.get(client or "", cls.topologies)
 
     def __init__(self, plan: Plan) -> None:
         """Raises PlanError if the plan's options of this workload are invalid."""

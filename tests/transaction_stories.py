@@ -77,6 +77,31 @@ class Story(TimedStory):
         return self.judge(**how)
 
 
+class ProxyStory(Story):
+    """The same through proxies: nobody reports the broker, and no broker answers an end."""
+
+    def half(self, at: float, identity: int, type_: OpType = "ok", queue: str = "t:a:0") -> None:
+        self.homes[identity] = queue
+        got = [0, identity] if type_ == "ok" else identity
+        self.call(at, "half", queue, identity, got, type_, proxy="n4")
+
+    def end(
+        self,
+        at: float,
+        identity: int,
+        how: str = "commit",
+        type_: OpType = "info",
+        node: str = "n4",
+        took: float = 0.01,
+    ) -> None:
+        ask = {"as": how, "one_way": True}
+        self.call(at, "end", self.homes[identity], identity, identity, type_, ask=ask, proxy=node, took=took)
+
+    def ask(self, at: float, identity: int, node: str = "n4", waited_ms: int = 0) -> None:
+        group = QUEUES[self.homes[identity]]
+        self.call(at - 0.01, "check", None, None, identity, proxy=node, group=group, waited_ms=waited_ms)
+
+
 def a_question(story: Story) -> None:
     """A transaction that is rolled back when the broker asks: without any question the run says nothing."""
     story.half(0.5, 900)

@@ -14,6 +14,7 @@ from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.message_body import body_of, id_of
 from infra.systems.rocketmq.protocol.admin import AdminError
 from infra.systems.rocketmq.protocol.client import Broker, Pulled, Sent
+from infra.systems.rocketmq.protocol.link import Answer
 from infra.systems.rocketmq.protocol.messages import Message
 from infra.systems.rocketmq.protocol.outcomes import STATUSES
 from results.op import UNREADABLE, Op
@@ -247,6 +248,13 @@ def sent_completion(sent: Sent, message: int, extra: dict[str, Any]) -> Completi
         if sent.offset is not None:
             extra["offset"] = sent.offset
     return Completion(sent.outcome.type, message, sent.outcome.why, extra)
+
+
+def answered(answer: Answer, message: int, extra: dict[str, Any]) -> Completion:
+    """The completion of a recall or of the end of a transaction, with the code of the answer in `extra`."""
+    if answer.code is not None:
+        extra["code"] = answer.code
+    return Completion(answer.outcome.type, message, answer.outcome.why or None, extra)
 
 
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:

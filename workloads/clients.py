@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The senders of `log` and `queue`: our own client, and foreign producers (`--client native`, `--client grpc`).
+"""The senders of `log`, `queue`, `delay` and `transaction`: our own client, and foreign producers (`--client native`,
+`--client grpc`).
 
-Only sends use a foreign producer. Our own client does all reads, so the verdict does not depend on the foreign client.
-A foreign producer chooses the queue itself, so each queue is a separate topic (`topic_layout(..., apart=True)`).
+Only sends, recalls and ends of transactions use a foreign producer. Our own client does all reads, so the verdict does
+not depend on the foreign client. A foreign producer chooses the queue itself, so each queue is a separate topic
+(`topic_layout(..., apart=True)`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from harness.api import ClientProtocol, RunContext
 from infra.machines.api import InfraError
 from infra.systems.rocketmq.clients.native import NativeProducer, native_library
 from infra.systems.rocketmq.clients.packages import native_folder, proxy_folder
-from infra.systems.rocketmq.clients.proxy import ProxyProducer
+from infra.systems.rocketmq.clients.proxy import MessageType, ProxyHalf, ProxyListener, ProxyProducer
+from infra.systems.rocketmq.protocol.link import Answer
 from infra.systems.rocketmq.protocol.sending import Sent
 
 
@@ -25,6 +29,34 @@ class Producer(Protocol):
     async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class TypedProducer(Producer, Protocol):
+    """A producer that sends delayed messages and transactions as well (`ProxyProducer`)."""
+
+    @property
+    def proxy(self) -> str: ...
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        kind: MessageType = "NORMAL",
+        deliver_ms: int | None = None,
+        deadline_s: float | None = None,
+    ) -> Sent: ...
+
+    async def send_half(
+        self, topic: str, body: bytes, *, deadline_s: float | None = None
+    ) -> tuple[Sent, ProxyHalf | None]: ...
+
+    async def end_transaction(
+        self, half: ProxyHalf, end: Literal["commit", "rollback"], *, deadline_s: float | None = None
+    ) -> Answer: ...
+
+    async def recall(self, topic: str, handle: str, *, deadline_s: float | None = None) -> Answer: ...
 
 
 class Producers:
@@ -70,9 +102,20 @@ class Foreign:
 
     async def send(self, topic: str, body: bytes, deadline_s: float) -> Sent:
         """A send by the producer of this thread."""
+        return await self._join().send(topic, body, deadline_s=deadline_s)
+
+    @property
+    def typed(self) -> TypedProducer:
+        """The producer of this thread. Raises TypeError for one that sends only plain messages."""
+        producer = self._join()
+        if not isinstance(producer, TypedProducer):
+            raise TypeError(f"{type(producer).__name__} sends neither delayed messages nor transactions")
+        return producer
+
+    def _join(self) -> Producer:
         if self._producer is None:
             self._producer = self._producers.join(self._thread)
-        return await self._producer.send(topic, body, deadline_s=deadline_s)
+        return self._producer
 
     async def close(self) -> None:
         if self._producer is not None:
@@ -120,12 +163,26 @@ class Grpc(MessageClient):
     kinds: ClassVar[Sequence[str]] = ("proxy",)
 
     async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
-        packages = await asyncio.to_thread(proxy_folder)
-        record = context.deployment.record
-        proxies = record.endpoints("proxy")
-        if not proxies:
-            raise InfraError(f"no proxy runs in this cluster, and --client grpc needs one (topology {record.topology})")
-        raft_log = record.traits.raft_log
+        packages, proxies = await _proxies(context)
+        raft_log = context.deployment.record.traits.raft_log
         return Producers(
             lambda thread: ProxyProducer(packages, proxies, deadline_s=deadline_s, raft_log=raft_log, first=thread)
         )
+
+
+async def proxy_listeners(context: RunContext, topics: Sequence[str]) -> list[ProxyListener]:
+    """A producer of the topics at each proxy, which gets brokers' questions. Raises InfraError as `producers` does."""
+    packages, proxies = await _proxies(context)
+    listeners = [ProxyListener(packages, name, address, topics) for name, address in proxies.items()]
+    await asyncio.gather(*(listener.open() for listener in listeners))
+    return listeners
+
+
+async def _proxies(context: RunContext) -> tuple[Path, dict[str, tuple[str, int]]]:
+    """The packages of the gRPC client, and node -> host and port of its proxy. Raises InfraError without them."""
+    packages = await asyncio.to_thread(proxy_folder)
+    record = context.deployment.record
+    proxies = {server.node: (server.host, server.ports["proxy"]) for server in record.having("proxy")}
+    if not proxies:
+        raise InfraError(f"no proxy runs in this cluster, and --client grpc needs one (topology {record.topology})")
+    return packages, proxies

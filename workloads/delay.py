@@ -4,12 +4,14 @@
 Clients send to the master of each queue, as those of `log` do. Half of the messages have a delay level (5 or 10 s), the
 others a time 2 s to `longest` ahead (`TIMER_DELIVER_MS`, by the wall clock of the machine that runs the clients). One
 in sixteen is recalled at once. Readers poll all queues of all nodes, so that a message is found wherever it was
-delivered.
+delivered. With `--client grpc`, RocketMQ's proxy sends and recalls; its protocol has no levels, so all messages have a
+time.
 At the end the readers continue until the last message is due and its limit is over. Then every replica is read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +23,12 @@ from harness.api import Client, Completion, RunContext, Watch
 from harness.generator import PENDING, Generator, Invocation, Step
 from harness.generator.context import Context
 from infra.options import Seconds, option
+from infra.systems.rocketmq.message_body import body_of
 from infra.systems.rocketmq.servers import artifacts
 from results.deployment import DeploymentRecord
 from results.op import OK, Op
-from workloads.brokers import BrokerClient
-from workloads.messages import MessageWorkload, read_rounds, reader_count
+from workloads.brokers import BODY_SIZE, BrokerClient, answered, sent_completion
+from workloads.messages import HANDING_NOTHING_OVER, MessageWorkload, read_rounds, reader_count
 from workloads.places import queue_of
 from workloads.reading import Polls
 
@@ -72,12 +75,12 @@ class Delay:
     recalled: bool
 
     @staticmethod
-    def of(turn: int, longest_s: int = LONGEST_S) -> Delay:
-        """The delay of the messages that are sent in the n-th round of the queues."""
+    def of(turn: int, longest_s: int = LONGEST_S, levels: bool = True) -> Delay:
+        """The delay of the messages that are sent in the n-th round of the queues. levels: False if all have a time."""
         kind, round_ = turn % 4, turn // 4
         if kind < 2:
             level = list(LEVELS_S)[kind]
-            return Delay(level, LEVELS_S[level], False)
+            return Delay(level if levels else None, LEVELS_S[level], False)
         wait = 2 + 7 * round_ % (longest_s - 1)
         return Delay(None, wait, kind == 3 and wait >= 5 and round_ % 2 == 0)
 
@@ -86,13 +89,15 @@ class Delay:
 class Delayed(Generator):
     """Messages for all queues in turn, with ids from `first` on; recalls as soon as there is a handle.
 
-    recalls  True if messages are recalled at all. longest_s: the longest delay. due: recalls to be made.
+    recalls  True if messages are recalled at all. longest_s: the longest delay. levels: see `Delay.of`. due: recalls
+    to be made.
     """
 
     keys: Sequence[str]
     first: int
     recalls: bool
     longest_s: int = LONGEST_S
+    levels: bool = True
     n: int = 0
     due: tuple[Invocation, ...] = ()
 
@@ -117,7 +122,7 @@ class Delayed(Generator):
         return replace(self, due=(*self.due, Invocation("recall", event.key, identity, {"handle": handle})))
 
     def _delay(self, identity: int) -> Delay:
-        return Delay.of((identity - self.first) // len(self.keys), self.longest_s)
+        return Delay.of((identity - self.first) // len(self.keys), self.longest_s, self.levels)
 
 
 class DelayWorkload(MessageWorkload):
@@ -126,6 +131,9 @@ class DelayWorkload(MessageWorkload):
     name = "delay"
     summary = "messages for a delay level or a time: each appears, not early, not late, once; recalled ones never"
     topologies: ClassVar[Sequence[str]] = ("controller", "slave-acting-master", "master-slave", "dledger-commitlog")
+    clients: ClassVar[Sequence[str]] = ("remoting", "grpc")
+    fewer_topologies: ClassVar[Mapping[str, Sequence[str]]] = {"grpc": HANDING_NOTHING_OVER}
+    message_type: ClassVar[str | None] = "DELAY"
     Options: ClassVar[type] = DelayOptions
     default_rate = 200.0
     reads_files = True
@@ -142,7 +150,9 @@ class DelayWorkload(MessageWorkload):
         return gen.reserve(
             readers,
             gen.rate(rate * POLL_SHARE, self._polls(readers)),
-            default=Delayed(self.places.keys, first, self.recalls, int(self.options.longest)),
+            default=Delayed(
+                self.places.keys, first, self.recalls, int(self.options.longest), self.plan.client != "grpc"
+            ),
         )
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
@@ -195,7 +205,7 @@ class DelayOps(BrokerClient):
     async def invoke(self, op: Op) -> Completion:
         match op.f:
             case "delay":
-                return await self.send(op, properties_of(op))
+                return await (self.send(op, properties_of(op)) if self.foreign is None else self._delay(op))
             case "recall":
                 return await self._recall(op)
             case "poll":
@@ -206,21 +216,43 @@ class DelayOps(BrokerClient):
                 return await self.remake(op)
         raise ValueError(f"the delay workload does not know {op.f!r}")
 
+    async def _delay(self, op: Op) -> Completion:
+        """Sends one message by the proxy's client."""
+        assert self.foreign is not None
+        end = asyncio.get_running_loop().time() + self.deadline_s
+        await self.pause()
+        producer = self.foreign.typed
+        proxy, left = producer.proxy, end - asyncio.get_running_loop().time()
+        topic, body = queue_of(op.key).topic, body_of(op.value, BODY_SIZE)
+        sent = await producer.send(topic, body, kind="DELAY", deliver_ms=_due_ms(op), deadline_s=left)
+        self._refused = sent.outcome.type == "fail"
+        return sent_completion(sent, op.value, {"proxy": proxy})
+
     async def _recall(self, op: Op) -> Completion:
-        """One attempt at the master of the group that holds the message."""
+        """One attempt at the master of the group that holds the message; or through a proxy."""
         queue = queue_of(op.key)
         await self.pause()
+        if self.foreign is not None:
+            producer = self.foreign.typed
+            proxy = producer.proxy
+            answer = await producer.recall(queue.topic, op.extra["handle"], deadline_s=self.deadline_s)
+            self._refused = answer.outcome.type == "fail"
+            return answered(answer, op.value, {"proxy": proxy})
         node = await self.master(queue.group)
         if node is None:
             return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
         answer = await self.at(node).recall(queue.topic, op.extra["handle"])
         self.learn(queue.group, node, answer.outcome)
-        extra = {"node": node} | ({} if answer.code is None else {"code": answer.code})
-        return Completion(answer.outcome.type, op.value, answer.outcome.why or None, extra)
+        return answered(answer, op.value, {"node": node})
 
 
 def properties_of(op: Op) -> Mapping[str, str]:
     """The properties by which the broker knows when a message is due."""
     if (level := op.extra.get("level")) is not None:
         return {"DELAY": str(level)}
-    return {"TIMER_DELIVER_MS": str(time.time_ns() // 1_000_000 + op.extra["wait_ms"])}
+    return {"TIMER_DELIVER_MS": str(_due_ms(op))}
+
+
+def _due_ms(op: Op) -> int:
+    """When a message is due (ms since 1970), by the wall clock of this machine."""
+    return time.time_ns() // 1_000_000 + int(op.extra["wait_ms"])

@@ -46,6 +46,13 @@ PHASE: Final = 1_000_000_000
 """Ids of a phase begin at a multiple of this, so that no two messages of a run have the same id."""
 
 
+HANDING_NOTHING_OVER: Final = ("controller", "master-slave", "dledger-commitlog")
+"""Topologies on which no broker group gets messages of another one. RIP-32's acting master hands its delayed messages
+and half messages over; if each queue is a topic, the other group does not have their topic, and nobody reads them
+there.
+"""
+
+
 class MessageWorkload(Workload):
     """A topic on every broker, and clients that send to it. A workload adds its ops and its judges (`judged`)."""
 
@@ -57,6 +64,8 @@ class MessageWorkload(Workload):
     queues_per_group: ClassVar[int] = QUEUES
     replicas_follow: ClassVar[bool] = False
     """True if `SyncState` judges that replicas return to the SyncStateSet."""
+    message_type: ClassVar[str | None] = None
+    """The type of the topic's messages, if proxies must know it."""
     kills: ClassVar[Sequence[str]] = ()
     """The workload's own ops after which a server may end."""
 
@@ -118,7 +127,14 @@ class MessageWorkload(Workload):
         assert isinstance(client, MessageClient)
         self._producers = await client.producers(context, self.plan.op_deadline_s)
         topic, apart = f"{self.prefix}-{context.run}", self._producers is not None
-        self._places = topic_layout(context, topic, self.queues_per_group, consumer_groups, apart=apart)
+        self._places = topic_layout(
+            context,
+            topic,
+            self.queues_per_group,
+            consumer_groups,
+            apart=apart,
+            message_type=self.message_type if apart else None,
+        )
         await make(self._places)
         self._masters = Masters(self._places)
         if self._producers is not None:

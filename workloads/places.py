@@ -72,6 +72,7 @@ class TopicLayout:
     nameservers, controllers   host and port of each.
     readers      the consumer group of all reads that move no committed offset.
     consumers    further consumer groups of the workload.
+    message_type the type of the topics' messages, for proxies, which refuse others; None: not named.
     """
 
     raft_log: bool
@@ -83,6 +84,7 @@ class TopicLayout:
     nameservers: Sequence[tuple[str, int]]
     controllers: Sequence[tuple[str, int]]
     consumers: Sequence[str] = ()
+    message_type: str | None = None
 
     @property
     def consumer_groups(self) -> Sequence[str]:
@@ -104,7 +106,13 @@ class TopicLayout:
 
 
 def topic_layout(
-    context: RunContext, topic: str, queues_per_group: int, consumers: Sequence[str] = (), *, apart: bool = False
+    context: RunContext,
+    topic: str,
+    queues_per_group: int,
+    consumers: Sequence[str] = (),
+    *,
+    apart: bool = False,
+    message_type: str | None = None,
 ) -> TopicLayout:
     """The places of a run; nothing is made yet. `apart`: each queue is a separate topic, on one broker group."""
     record = context.deployment.record
@@ -123,6 +131,7 @@ def topic_layout(
         nameservers=record.endpoints("namesrv"),
         controllers=record.endpoints("controller"),
         consumers=tuple(consumers),
+        message_type=message_type,
     )
 
 
@@ -138,7 +147,7 @@ async def make(places: TopicLayout) -> None:
         async with asyncio.timeout(SETUP_LIMIT_S):
             await asyncio.gather(
                 *(
-                    _on_broker(places.endpoints[node], places.topics(group), groups)
+                    _on_broker(places.endpoints[node], places.topics(group), groups, places.message_type)
                     for group, nodes in places.groups.items()
                     for node in nodes
                 )
@@ -159,20 +168,22 @@ async def remake(places: TopicLayout, group: str, node: str) -> Mapping[str, lis
         lost_topics = [topic for topic in topics if not await broker.topic_exists(topic)]
         lost_groups = [name for name in places.consumer_groups if not await broker.group_exists(name)]
         for topic in lost_topics:
-            await broker.create_topic(topic, topics[topic])
+            await broker.create_topic(topic, topics[topic], message_type=places.message_type)
         for name in lost_groups:
             await broker.create_group(name)
     return {"topics": lost_topics, "groups": lost_groups}
 
 
-async def _on_broker(endpoint: tuple[str, int], topics: Mapping[str, int], groups: Sequence[str]) -> None:
+async def _on_broker(
+    endpoint: tuple[str, int], topics: Mapping[str, int], groups: Sequence[str], message_type: str | None
+) -> None:
     async with BrokerAdmin(*endpoint, deadline_s=_ASK_S) as broker:
         while True:
             try:
                 # A slave of before 5.2.0 refuses them: the check below only requires that it has them.
                 with suppress(AdminError):
                     for topic, queues in topics.items():
-                        await broker.create_topic(topic, queues)
+                        await broker.create_topic(topic, queues, message_type=message_type)
                     for group in groups:
                         await broker.create_group(group)
                 known = [await broker.topic_exists(topic) for topic in topics]

@@ -7,38 +7,38 @@ outcome of a message depends on its id alone, so all brokers get the same answer
 Readers poll all queues of all nodes, so that a message is found wherever it was delivered. At the end, questions are
 answered until the last one must have come. Then every replica is read.
 
+With `--client grpc`, RocketMQ's proxies send the half messages and their ends, and pass the brokers' questions on. They
+send ends one-way, so the outcome of each is unknown.
+
 With `--producer java`, RocketMQ's own producers do all that but the reads (`workloads.transaction_producers`). They
 crash, leave and come back, and a broker must ask those that are there.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
-from harness.api import Client, Completion, RunContext, Watch
+from harness.api import Client, RunContext, Watch
 from harness.generator import PENDING, Generator, Invocation, Pending, Source, Step
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
 from infra.systems.rocketmq.applications.java import JavaProgram
-from infra.systems.rocketmq.message_body import body_of
-from infra.systems.rocketmq.protocol.client import Half
-from infra.systems.rocketmq.servers import NAMESRV
+from infra.systems.rocketmq.servers import NAMESRV, artifacts
 from results.deployment import DeploymentRecord
 from results.figures import SECOND
 from results.op import INVOKE, OK, Op
 from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
-from workloads.asked import AskedProducer
-from workloads.brokers import BODY_SIZE, BrokerClient, sent_completion, shown_id
-from workloads.messages import PHASE, MessageWorkload, read_rounds, reader_count
-from workloads.places import queue_of
+from workloads.asked import AskedProducer, ProxyAsked
+from workloads.clients import proxy_listeners
+from workloads.messages import HANDING_NOTHING_OVER, PHASE, MessageWorkload, read_rounds, reader_count
 from workloads.reading import Polls
+from workloads.transaction_clients import ProxyTransactionOps, TransactionOps
 from workloads.transaction_producers import HEARTBEAT_MS, Producers, timeout_ms
 
 if TYPE_CHECKING:
@@ -59,8 +59,14 @@ BATCH_S: Final = 0.5
 their decisions in batches.
 """
 
-_WAIT_S: Final = 1.0
-"""The time for which a client waits for a question."""
+PROXY_ROUTE_S: Final = 5.0
+PROXY_HEARTBEAT_S: Final = 5.0
+"""Settings of proxies: the times between two looks at a route, and between two heartbeats that name their producers to
+the brokers (RocketMQ's defaults: 20 s each).
+"""
+
+_ROUTES_REFRESHED_SINCE: Final = (5, 2, 0)
+"""Older proxies have another name for the time between two looks (`topicRouteServiceCacheExpiredInSeconds`)."""
 
 Answer = Literal["commit", "rollback"]
 
@@ -111,12 +117,14 @@ class Transacting(Generator):
     gap      ns from one half message to the next; None: no half messages.
     after    the time (ns) when the next one is due.
     due      ends to be made.
+    one_way  True if no broker answers an end.
     asking   True if a client waits for a question.
     """
 
     keys: Sequence[str]
     first: int
     gap: int | None
+    one_way: bool = False
     after: int = 0
     n: int = 0
     due: tuple[Invocation, ...] = ()
@@ -146,18 +154,23 @@ class Transacting(Generator):
             after = replace(self, asking=False)
             if event.type != OK or type(event.value) is not int:
                 return after
-            return after._with(event.value, {**event.extra, "asked_by": event.extra["node"]})
+            by = event.extra["node" if "node" in event.extra else "proxy"]
+            return after._with(event.value, {**event.extra, "asked_by": by})
         return self
 
     def _decided(self, identity: int) -> Decision:
         return Decision.of(identity, len(self.keys))
 
     def _with(self, identity: int, of: Mapping[str, Any]) -> Transacting:
-        """The same, with the message's end, if it has one. `of`: the place of its half message, and the asking node."""
+        """The same, with the message's end, if it has one. `of`: the place of its half message, and the asking node, or
+        that of the proxy that passed the question on.
+        """
         answer = self._decided(identity).answer
         if answer is None:
             return self
         extra = {"as": answer, **{name: of[name] for name in ("half", "asked_by") if name in of}}
+        if self.one_way:
+            extra["one_way"] = True
         end = Invocation("end", self.keys[(identity - 1) % PHASE % len(self.keys)], identity, extra)
         return replace(self, due=(*self.due, end))
 
@@ -177,6 +190,9 @@ class TransactionWorkload(MessageWorkload):
     name = "transaction"
     summary = "half messages, ended or asked about: committed ones appear, once; all others never"
     topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave", "dledger-commitlog")
+    clients: ClassVar[Sequence[str]] = ("remoting", "grpc")
+    fewer_topologies: ClassVar[Mapping[str, Sequence[str]]] = {"grpc": HANDING_NOTHING_OVER}
+    message_type: ClassVar[str | None] = "TRANSACTION"
     Options: ClassVar[type] = TransactionOptions
     default_rate = 200.0
     reads_files = True
@@ -186,6 +202,9 @@ class TransactionWorkload(MessageWorkload):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.java = self.options.producer == "java"
+        self.proxied = plan.client == "grpc"
+        if self.java and self.proxied:
+            raise PlanError("client is 'grpc'; with --producer java only remoting is right")
         if plan.concurrency < 3:
             raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 3 clients: one reads, one is asked")
         if self.java and plan.concurrency < self.options.producers + 2:
@@ -193,7 +212,7 @@ class TransactionWorkload(MessageWorkload):
                 f"concurrency is {plan.concurrency}; {self.name} needs {self.options.producers + 2} clients: "
                 f"{self.options.producers} producers, one that sends, and one that reads"
             )
-        self._asked: AskedProducer | None = None
+        self._asked: AskedProducer | ProxyAsked | None = None
         self._producers_group = ""
         self._java_producers: Producers | None = None
 
@@ -207,6 +226,10 @@ class TransactionWorkload(MessageWorkload):
         """
         await self.make(context)
         self._producers_group = f"producers-{context.run}"
+        if self.proxied:
+            topics = [queue.topic for queue in self.places.queues]
+            self._asked = ProxyAsked(await proxy_listeners(context, topics))
+            return
         if not self.java:
             self._asked = AskedProducer(self.places.endpoints, self._producers_group)
             return
@@ -230,6 +253,10 @@ class TransactionWorkload(MessageWorkload):
 
     def client(self, context: RunContext, thread: int) -> Client:
         assert self._asked is not None, "setup must be called first"
+        if isinstance(self._asked, ProxyAsked):
+            proxied = self.connect(ProxyTransactionOps, thread)
+            proxied.furnish_proxied(self._asked)
+            return proxied
         client = self.connect(TransactionOps, thread)
         client.furnish(self._asked, self._java_producers)
         return client
@@ -238,7 +265,8 @@ class TransactionWorkload(MessageWorkload):
         rate = self.plan.rate or self.default_rate
         first = self.next_phase()
         if not self.java:
-            return self._with_polls(rate, Transacting(self.places.keys, first, int(SECOND / (rate * HALF_SHARE))))
+            gap = int(SECOND / (rate * HALF_SHARE))
+            return self._with_polls(rate, Transacting(self.places.keys, first, gap, self.proxied))
         topic, queues = self.places.topic, len(self.places.keys)
         halves = gen.rate(rate * HALF_SHARE, lambda n: half_of(topic, first + n, queues))
         members = Members(self._producers_group, rng.getrandbits(32), self.options.producer_goes_every)
@@ -249,7 +277,7 @@ class TransactionWorkload(MessageWorkload):
         wait = TIMEOUT_S + 2 * INTERVAL_S + self.late_s + self.options.late_after
         rate = self.plan.rate or self.default_rate
         if not self.java:
-            answers = gen.rate(rate, Transacting(self.places.keys, 0, None))
+            answers = gen.rate(rate, Transacting(self.places.keys, 0, None, self.proxied))
             rounds = gen.clients(gen.time_limit(wait, self._with_polls(rate, answers)))
             return self.final_phases(rounds, self.read_replicas())
         count, group = self.options.producers, self._producers_group
@@ -262,11 +290,13 @@ class TransactionWorkload(MessageWorkload):
 
     @property
     def late_s(self) -> float:
-        """The further delay that is allowed for a question. A Java producer must find a new master before it can be
-        asked: the route, then a heartbeat.
+        """The further delay that is allowed for a question. A Java producer, or a proxy, must find a new master before
+        it can be asked: the route, then a heartbeat.
         """
         late: float = self.options.late_after
-        return late + (ROUTE_MS + HEARTBEAT_MS) / 1000 if self.java else late
+        if self.java:
+            return late + (ROUTE_MS + HEARTBEAT_MS) / 1000
+        return late + PROXY_ROUTE_S + PROXY_HEARTBEAT_S if self.proxied else late
 
     def _with_polls(self, rate: float, others: Source) -> Generator:
         readers = reader_count(self.plan.concurrency - self.client_nodes)
@@ -279,6 +309,16 @@ class TransactionWorkload(MessageWorkload):
             "broker.transactionTimeOut": str(int(TIMEOUT_S * 1000)),
             "broker.transactionCheckInterval": str(int(INTERVAL_S * 1000)),
             "broker.transactionOpBatchInterval": str(int(BATCH_S * 1000)),
+            **(self._proxy_settings() if self.proxied else {}),
+        }
+
+    def _proxy_settings(self) -> Mapping[str, str]:
+        version = self.plan.server.version or artifacts.DEFAULT_VERSION
+        renamed = tuple(map(int, version.split("."))) >= _ROUTES_REFRESHED_SINCE
+        route = "topicRouteServiceCacheRefreshSeconds" if renamed else "topicRouteServiceCacheExpiredInSeconds"
+        return {
+            f"proxy.{route}": str(int(PROXY_ROUTE_S)),
+            "proxy.transactionHeartbeatPeriodSecond": str(int(PROXY_HEARTBEAT_S)),
         }
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
@@ -293,113 +333,10 @@ class TransactionWorkload(MessageWorkload):
 
     @property
     def needed(self) -> Sequence[str]:
-        return ["half", "join", "take", "poll"] if self.java else ["half", "end", "check", "poll"]
+        if self.java:
+            return ["half", "join", "take", "poll"]
+        return ["half", "check", "poll"] if self.proxied else ["half", "end", "check", "poll"]
 
     def acknowledges(self, op: Op) -> bool:
         """A half message that the master acknowledged as durable as configured."""
         return op.f == "half" and op.type == OK
-
-
-class TransactionOps(BrokerClient):
-    """The workload's client."""
-
-    asked: AskedProducer
-    producers: Producers | None
-
-    def furnish(self, asked: AskedProducer, producers: Producers | None) -> None:
-        """Sets the producer that brokers ask, and the Java producers: with them, no broker may ask the former."""
-        self.asked, self.producers = asked, producers
-        if producers is not None:
-            producers.use()
-
-    async def open(self) -> None:
-        self.asked.join()
-
-    async def close(self) -> None:
-        await super().close()
-        await self.asked.leave()
-        if self.producers is not None:
-            await self.producers.leave()
-
-    async def invoke(self, op: Op) -> Completion:
-        match op.f:
-            case "half":
-                return await (self._half(op) if self.producers is None else self._java_half(op, self.producers))
-            case "end":
-                return await self._end(op)
-            case "check":
-                return await self._check(op)
-            case "poll":
-                return await self.poll(op)
-            case "replica-read":
-                return await self.replica_read(op)
-            case "remake":
-                return await self.remake(op)
-            case "join" | "take" | "crash" | "leave" if self.producers is not None:
-                return await self.producers.invoke(op)
-        raise ValueError(f"the transaction workload does not know {op.f!r}")
-
-    async def _java_half(self, op: Op, producers: Producers) -> Completion:
-        """One transaction by a Java producer, up to its local decision."""
-        await self.pause()
-        plan = op.extra
-        half = await producers.half(self.places.topic, op.value, plan["local"], plan["checked"], self.deadline_s)
-        self._refused = half.sent.outcome.type == "fail"
-        found = {"member": half.member, "queue": half.queue, "node": half.node, "transaction": half.transaction}
-        return sent_completion(half.sent, op.value, {name: value for name, value in found.items() if value is not None})
-
-    async def _half(self, op: Op) -> Completion:
-        """One half message to a queue, at the node that this client considers the master."""
-        queue = queue_of(op.key)
-        end = asyncio.get_running_loop().time() + self.deadline_s
-        await self.pause()
-        node = await self.master(queue.group)
-        left = end - asyncio.get_running_loop().time()
-        if node is None or left <= 0:
-            return self.refused(op)
-        body = body_of(op.value, BODY_SIZE)
-        sent, half = await self.at(node).send_half(
-            queue.topic, queue.number, body, group=self.asked.group, deadline_s=left
-        )
-        self.learn(queue.group, node, sent.outcome)
-        done = sent_completion(sent, op.value, {"node": node})
-        return done if half is None else replace(done, extra={**done.extra, "half": _named(half)})
-
-    async def _end(self, op: Op) -> Completion:
-        """A commit or rollback, to the broker that asked, else to the master of the queue's group."""
-        queue = queue_of(op.key)
-        node, asked = op.extra.get("asked_by"), "asked_by" in op.extra
-        if not asked:
-            await self.pause()
-            node = await self.master(queue.group)
-        if node is None:
-            return self.refused(op)
-        table, physical, transaction = op.extra["half"]
-        half = Half(queue.topic, table, physical, transaction, checked=asked)
-        answer = await self.at(node).end_transaction(half, op.extra["as"], group=self.asked.group)
-        if not asked:
-            self.learn(queue.group, node, answer.outcome)
-        extra = {"node": node, "as": op.extra["as"]} | ({} if answer.code is None else {"code": answer.code})
-        return Completion(answer.outcome.type, op.value, answer.outcome.why or None, extra)
-
-    async def _check(self, op: Op) -> Completion:
-        """The next question of a broker; `value` null: no question came within a second."""
-        question = await self.asked.take(min(_WAIT_S, self.deadline_s / 2))
-        if question is None:
-            return Completion("ok", None)
-        waited = asyncio.get_running_loop().time() - question.at
-        group = next((g for g, nodes in self.places.groups.items() if question.node in nodes), None)
-        extra: dict[str, Any] = {"node": question.node, "group": group, "half": _named(question.half)}
-        extra["waited_ms"] = int(waited * 1000)
-        if self.producers is not None:
-            extra["stranger"] = self.asked.group
-        if question.replaces:
-            extra["replaces"] = question.replaces
-        return Completion("ok", shown_id(question.message), extra=extra)
-
-
-def _named(half: Half) -> list[Any]:
-    """The place of a half message, as it is in histories: offset in the queue of half messages, offset in the commit
-    log, id of the transaction.
-    """
-    return [half.table_offset, half.physical, half.transaction_id]

@@ -148,7 +148,7 @@ def _owners(plan: Plan) -> Iterator[PlugIn]:
     workload = registry.found(registry.WORKLOADS, plan.workload)
     topology, client = plan.server.topology, plan.client
     if workload is not None:
-        topology = topology or next(iter(workload.cls.topologies), None)
+        topology = topology or next(iter(workload.cls.topologies_with(client)), None)
         client = client or next(iter(workload.cls.clients), None)
     named = [
         (registry.WORKLOADS, plan.workload),

@@ -282,16 +282,19 @@ def check_targets(plan: ResolvedPlan, faults: Sequence[Fault]) -> None:
 def _topology(plan: Plan, workload: type[Workload]) -> str:
     """Returns the topology's name. Raises PlanError if none has that name, or the workload does not run on it."""
     known = registry.names(TOPOLOGIES)
-    fits = [name for name in workload.topologies if name in known]
+    topologies = workload.topologies_with(plan.client)
+    fits = [name for name in topologies if name in known]
     requested = plan.server.topology
     if requested is not None and requested not in known:
         registry.find(TOPOLOGIES, requested)  # says so
     if not fits:
-        wanted = ", ".join(workload.topologies)
+        wanted = ", ".join(topologies)
         raise PlanError(f"workload {plan.workload!r} needs the topology {wanted}; there are: {', '.join(known)}")
     if requested is not None and requested not in fits:
+        speaks = f" with --client {plan.client}" if requested in workload.topologies else ""
         raise PlanError(
-            f"workload {plan.workload!r} does not run on the topology {requested!r}; it does on {', '.join(fits)}"
+            f"workload {plan.workload!r} does not run on the topology {requested!r}{speaks}; it does on "
+            f"{', '.join(fits)}"
         )
     return requested or fits[0]
 

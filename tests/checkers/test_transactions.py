@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sim.rocketmq import names
 from stories import S
-from transaction_stories import MASTERS, QUEUES, Story, a_question
+from transaction_stories import MASTERS, QUEUES, ProxyStory, Story, a_question
 
 from results.deployment import Traits
 from results.op import OpType
@@ -279,6 +279,100 @@ def test_a_commit_of_unknown_outcome_may_be_made_again() -> None:
     it = story()
     twice(it, 20, 25, "n1", "info")
     assert [(a.name, a.legal is not None) for a in it.result().anomalies] == [("delivered-again", True)]
+
+
+# Through a proxy: the ends are one-way, and the proxy does not say to which node it sent them.
+
+
+def proxied(until: float = 60) -> ProxyStory:
+    it = ProxyStory(until)
+    a_question(it)
+    return it
+
+
+def test_transactions_through_a_proxy_that_end_as_they_should_are_silent() -> None:
+    it = proxied()
+    it.committed(1, 1)
+    it.half(2, 2)
+    it.end(2.1, 2, "rollback")
+    it.half(3, 3)
+    it.end(3.1, 3, type_="fail")  # the proxy no longer knew it
+    it.ask(8, 3, "n5")
+    it.end(8.1, 3, node="n5")
+    it.deliver(8.105, 3)
+    result = it.result()
+    assert (result.verdict, result.anomalies) == (Verdict.VALID, [])
+    assert (result.stats["committed"], result.stats["one_way"], result.stats["delivered"]) == (0, 5, 2)
+    assert "2 of 2 committed messages delivered" in result.reason
+
+
+@pytest.mark.parametrize(("asked", "forgotten"), [(None, True), (22, False), (26, True)])
+def test_a_commit_through_a_proxy_is_delivered_or_asked_about_again(asked: float | None, forgotten: bool) -> None:
+    it = proxied()
+    it.half(1, 1)
+    it.end(1.1, 1)
+    if asked is not None:
+        it.ask(asked, 1)
+        it.end(asked + 0.1, 1)
+        if not forgotten:
+            it.deliver(asked + 0.105, 1)
+    result = it.result()
+    assert names([result]) == ({"commit-forgotten"} if forgotten else set())
+    if asked is not None and forgotten:
+        assert "the proxy of n4" in result.anomalies[0].summary
+
+
+def test_what_was_rolled_back_through_a_proxy_is_never_read() -> None:
+    it = proxied()
+    it.half(1, 1)
+    it.end(1.1, 1, "rollback")
+    it.deliver(1.2, 1)
+    assert names([it.result()]) == {"uncommitted-read"}
+
+
+@pytest.mark.parametrize(("deaf_until", "late"), [(None, True), (8, True), (36, False)])
+def test_nobody_can_be_asked_while_no_proxy_has_a_stream(deaf_until: int | None, late: bool) -> None:
+    """The limit is 23 s, and the half message is judged until 51 s, as brokers give up."""
+    it = proxied()
+    it.half(1, 1)
+    for at in range(2, deaf_until or 0):
+        it.call(at + 0.95, "check", None, None, None, deaf=True)
+    result = it.result()
+    assert names([result]) == ({"never-asked"} if late else set())
+    assert result.stats["deaf"] == (deaf_until - 2 if deaf_until else 0)
+
+
+@pytest.mark.parametrize(("until", "late"), [(24, True), (33, False)])
+def test_brokers_count_the_questions_that_a_struck_proxy_lost(until: float, late: bool) -> None:
+    """They give up after 15 rounds: 75 s; the judge expects nothing after ten, at 51 s."""
+    it = proxied(until=100)
+    it.half(1, 1)
+    for at in range(7, int(until), 5):
+        it.ask(at, 1)
+    assert names([it.result()]) == ({"never-asked"} if late else set())
+
+
+@pytest.mark.parametrize(
+    ("fault", "legal"),
+    [
+        (None, False),
+        ((21.3, 40, "n1"), True),  # right after the decision, which a reader saw at 20.5 s
+        ((27.4, 40, "n1"), False),  # long after it
+        ((15, 40, "n2"), True),  # the end may have gone to any node of the group
+        ((15, 40, "n4"), False),  # but not to one of another group
+    ],
+)
+def test_a_second_copy_through_a_proxy_takes_a_fault_at_its_group(fault: Any, legal: bool) -> None:
+    it = proxied()
+    it.half(19.9, 1)
+    it.end(20, 1)
+    it.deliver(20.005, 1)
+    it.ask(31, 1)
+    it.end(31.1, 1)
+    it.deliver(31.105, 1)
+    if fault is not None:
+        it.fault(*fault)
+    assert [(a.name, a.legal is not None) for a in it.result().anomalies] == [("delivered-again", legal)]
 
 
 def test_more_copies_than_commits_are_never_permitted() -> None:

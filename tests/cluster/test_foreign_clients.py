@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from cluster.loopback_servers import BROKER, DEADLINE_S, HOST, eventually, free_
 
 from infra.systems.rocketmq.clients.native import NativeProducer, native_library
 from infra.systems.rocketmq.clients.packages import native_folder, proxy_folder
-from infra.systems.rocketmq.clients.proxy import ProxyProducer
+from infra.systems.rocketmq.clients.proxy import ProxyError, ProxyListener, ProxyProducer, ProxyQuestion
 from infra.systems.rocketmq.protocol.admin import BrokerAdmin, NameServer
 from infra.systems.rocketmq.protocol.client import Broker, Message
 from infra.systems.rocketmq.servers.artifacts import fetch
@@ -45,7 +46,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         processes.append(start("namesrv", folder / "names", jars, {"listenPort": names}))
         settings = {**BROKER, "brokerId": "0", "brokerRole": "ASYNC_MASTER", "namesrvAddr": address}
         processes.append(start("broker", folder / "broker", jars, {**settings, "listenPort": broker}))
-        ports = {"grpcServerPort": proxy, "remotingListenPort": remoting}
+        ports = {"grpcServerPort": proxy, "remotingListenPort": remoting, "transactionHeartbeatPeriodSecond": 1}
         known = {"rocketMQClusterName": "harness", "proxyClusterName": "harness", "namesrvAddr": address}
         asyncio.run(_registered(names))
         processes.append(start("proxy", folder / "proxy", jars, {**known, **ports}))
@@ -74,7 +75,9 @@ async def _listens(port: int) -> None:
     await eventually(ask)
 
 
-def on(servers: Servers, topic: str, test: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
+def on(
+    servers: Servers, topic: str, test: Callable[[Broker], Coroutine[Any, Any, None]], message_type: str | None = None
+) -> None:
     """With a topic of one queue, whose route is known."""
 
     async def play() -> None:
@@ -83,7 +86,7 @@ def on(servers: Servers, topic: str, test: Callable[[Broker], Coroutine[Any, Any
             BrokerAdmin(HOST, servers.broker, deadline_s=DEADLINE_S) as admin,
             NameServer(HOST, servers.names, deadline_s=DEADLINE_S) as names,
         ):
-            await admin.create_topic(topic, 1)
+            await admin.create_topic(topic, 1, message_type=message_type)
             await admin.create_group("readers")
             await eventually(lambda: names.route(topic))
         await test(broker)
@@ -124,7 +127,7 @@ def test_proxy(servers: Servers) -> None:
     packages = proxy_folder()
 
     async def test(broker: Broker) -> None:
-        producer = ProxyProducer(packages, [(HOST, servers.proxy)], deadline_s=DEADLINE_S)
+        producer = ProxyProducer(packages, {"n1": (HOST, servers.proxy)}, deadline_s=DEADLINE_S)
 
         async def first() -> bool:
             return (await producer.send("grpc", b"1")).outcome.type == "ok"
@@ -146,3 +149,78 @@ def test_proxy(servers: Servers) -> None:
         await producer.close()
 
     on(servers, "grpc", test)
+
+
+def test_proxy_delays(servers: Servers) -> None:
+    packages = proxy_folder()
+
+    async def test(broker: Broker) -> None:
+        producer = ProxyProducer(packages, {"n1": (HOST, servers.proxy)}, deadline_s=DEADLINE_S)
+        now = time.time_ns() // 1_000_000
+
+        async def first() -> bool:
+            sent = await producer.send("grpc-delay", b"1", kind="DELAY", deliver_ms=now + 2_000)
+            return sent.outcome.type == "ok" and sent.recall is not None
+
+        await eventually(first)  # the proxy looks for routes by itself
+        late = await producer.send("grpc-delay", b"2", kind="DELAY", deliver_ms=now + 3_600_000)
+        recalled = await producer.recall("grpc-delay", late.recall or "")
+        assert (recalled.outcome.type, recalled.code) == ("ok", 20000)
+        broken = await producer.recall("grpc-delay", "no handle")
+        assert broken.outcome.type == "info"
+        plain = await producer.send("grpc-delay", b"3")
+        assert plain.outcome.type == "fail"
+        assert "40014" in plain.outcome.why
+        await eventually(lambda: stored(broker, "grpc-delay"))
+        assert {m.body for m in await stored(broker, "grpc-delay")} == {b"1"}
+        await producer.close()
+
+    on(servers, "grpc-delay", test, "DELAY")
+
+
+def test_proxy_transactions(servers: Servers) -> None:
+    packages, topic = proxy_folder(), "grpc-transaction"
+
+    async def test(broker: Broker) -> None:
+        producer = ProxyProducer(packages, {"n1": (HOST, servers.proxy)}, deadline_s=DEADLINE_S)
+        listener = ProxyListener(packages, "n1", (HOST, servers.proxy), [topic])
+        await listener.open()
+        questions: list[ProxyQuestion] = []
+
+        async def listening() -> None:
+            while True:
+                with contextlib.suppress(ProxyError):
+                    questions.extend(await listener.listen(0.2))
+
+        task = asyncio.create_task(listening())
+
+        async def half(body: bytes) -> Any:
+            sent, found = await producer.send_half(topic, body)
+            assert sent.outcome.type in ("ok", "fail")
+            return found
+
+        committed = await eventually(lambda: half(b"1"))  # the proxy looks for routes by itself
+        assert (await producer.end_transaction(committed, "commit")).code == 20000
+        again = await producer.end_transaction(committed, "commit")
+        assert (again.outcome.type, again.code) == ("fail", 50001)
+        assert (await producer.end_transaction(await half(b"2"), "rollback")).outcome.type == "info"
+        left = await half(b"3")
+
+        async def asked() -> ProxyQuestion | None:
+            return next((q for q in questions if q.half.transaction_id == left.transaction_id), None)
+
+        question = await eventually(asked)
+        assert (question.body, question.half.topic, question.half.message_id) == (b"3", topic, left.message_id)
+        assert (await producer.end_transaction(question.half, "commit")).outcome.type == "info"
+
+        async def both() -> bool:
+            return len(await stored(broker, topic)) >= 2
+
+        await eventually(both)
+        assert [m.body for m in await stored(broker, topic)] == [b"1", b"3"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await listener.close()
+        await producer.close()
+
+    on(servers, topic, test, "TRANSACTION")

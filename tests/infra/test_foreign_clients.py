@@ -20,8 +20,9 @@ from infra.machines.api import InfraError
 from infra.systems.outcome import OutcomeType
 from infra.systems.rocketmq.clients import native_child
 from infra.systems.rocketmq.clients.native import NativeProducer, native_library
-from infra.systems.rocketmq.clients.proxy import OUTCOMES, ProxyProducer, _sent, outcome_of_code
+from infra.systems.rocketmq.clients.proxy import OUTCOMES, ProxyProducer, _line, _sent, outcome_of_code
 from infra.systems.rocketmq.clients.worker import NotStarted, Worker, WorkerError
+from infra.systems.rocketmq.protocol.outcomes import Operation
 
 CLIENT = """
 import enum, os, signal, sys, time
@@ -246,16 +247,37 @@ PROXY_CASES: list[tuple[int, str, OutcomeType]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "why", "expected"), PROXY_CASES)
-def test_what_a_code_of_the_proxy_means(code: int, why: str, expected: OutcomeType) -> None:
-    outcome = outcome_of_code(code, "NAME", why, True)
+OTHER_CASES: list[tuple[Operation, int, str, OutcomeType]] = [
+    ("recall", 20000, "OK", "ok"),
+    ("recall", 40014, "the topic is no topic of delayed messages", "fail"),
+    ("recall", 42900, "[REJECTREQUEST]system busy", "fail"),
+    ("recall", 50001, "recall failed, the message may be recalled", "info"),
+    ("recall", 50100, "not supported", "fail"),
+    ("recall", 50400, "timeout", "info"),
+    ("end", 20000, "OK", "info"),
+    ("end", 40008, "transaction id cannot be empty", "fail"),
+    ("end", 42900, "flow limit", "fail"),
+    ("end", 50001, "cannot found transaction data", "fail"),
+    ("end", 50001, "connect to 127.0.0.1:10911 failed", "info"),
+    ("end", 50400, "timeout", "info"),
+]
+SENDS_CASES: list[tuple[Operation, int, str, OutcomeType]] = [("send", *case) for case in PROXY_CASES]
+
+
+@pytest.mark.parametrize(("operation", "code", "why", "expected"), [*SENDS_CASES, *OTHER_CASES])
+def test_what_a_code_of_the_proxy_means(operation: Operation, code: int, why: str, expected: OutcomeType) -> None:
+    outcome = outcome_of_code(code, "NAME", why, True, operation)
     assert outcome.type == expected
     assert expected == "ok" or why in outcome.why
 
 
+def test_a_send_is_not_judged_by_what_is_said_of_an_end() -> None:
+    assert outcome_of_code(50001, "NAME", "cannot found transaction data").type == "info"
+
+
 def test_every_line_has_a_case() -> None:
-    codes = [code for code, _, _ in PROXY_CASES]
-    assert all(any(line.first <= code <= line.last for code in codes) for line in OUTCOMES)
+    cases = [(operation, code, why) for operation, code, why, _ in [*SENDS_CASES, *OTHER_CASES]]
+    assert {_line(code, why, operation) for operation, code, why in cases} - {None} == set(OUTCOMES)
 
 
 def test_what_comes_from_the_proxys_process() -> None:
@@ -270,14 +292,14 @@ def test_what_comes_from_the_proxys_process() -> None:
 
 def test_a_client_of_the_proxy_goes_to_the_next_one_after_anything_but_success(tmp_path: Path) -> None:
     async def test() -> None:
-        producer = ProxyProducer(tmp_path, [("a", 1), ("b", 2), ("c", 3)], deadline_s=LONG, first=4)
-        assert producer.proxies[producer._at] == "b:2"
+        producer = ProxyProducer(tmp_path, {"n1": ("a", 1), "n2": ("b", 2), "n3": ("c", 3)}, deadline_s=LONG, first=4)
+        assert producer.proxy == "n2"
         sent = await producer.send("t", b"1")
         assert sent.outcome.type == "fail"
         assert "nothing was sent" in sent.outcome.why
-        assert producer.proxies[producer._at] == "c:3"
+        assert producer.proxy == "n3"
         await producer.close()
 
     run(test)
     with pytest.raises(ValueError, match="needs a proxy"):
-        ProxyProducer(tmp_path, [], deadline_s=1)
+        ProxyProducer(tmp_path, {}, deadline_s=1)

@@ -21,7 +21,7 @@ from workloads.log import LogOps
 from workloads.masters import Masters
 from workloads.places import Queue, TopicLayout
 from workloads.queue import ROUTE_S, QueueOps
-from workloads.transaction import TransactionOps
+from workloads.transaction_clients import TransactionOps
 
 KEY = "t:a:0"
 

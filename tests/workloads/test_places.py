@@ -26,6 +26,7 @@ class Cluster:
         self.takes, self.after = takes, after
         self.topics: dict[str, set[str]] = {host: set() for host, _ in NODES.values()}
         self.groups: dict[str, set[str]] = {host: set() for host, _ in NODES.values()}
+        self.types: list[str | None] = []
 
     def copy(self, slave: str) -> None:
         master = NODES["n1"][0]
@@ -45,8 +46,9 @@ class Broker:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    async def create_topic(self, topic: str, _queues: int) -> None:
+    async def create_topic(self, topic: str, _queues: int, *, message_type: str | None) -> None:
         self._take(Request.UPDATE_AND_CREATE_TOPIC)
+        self.cluster.types.append(message_type)
         self.cluster.topics[self.host].add(topic)
 
     async def create_group(self, group: str) -> None:
@@ -70,9 +72,9 @@ class Broker:
             raise AdminError(self.host, request, 1, "Can't modify topic or subscription group from slave broker")
 
 
-def layout() -> TopicLayout:
-    queues = [Queue("t", "a", 0)]
-    return TopicLayout(False, "t", "readers", queues, {"a": [*NODES]}, NODES, [("names", 1)], [], ["consumers"])
+def layout(message_type: str | None = None) -> TopicLayout:
+    queues, names = [Queue("t", "a", 0)], [("names", 1)]
+    return TopicLayout(False, "t", "readers", queues, {"a": [*NODES]}, NODES, names, [], ["consumers"], message_type)
 
 
 @pytest.fixture
@@ -104,6 +106,17 @@ def test_every_broker_is_told(made: Callable[[Cluster], Cluster]) -> None:
     cluster = made(Cluster())
     assert list(cluster.topics.values()) == [{"t"}, {"t"}]
     assert list(cluster.groups.values()) == [{"readers", "consumers"}] * 2
+    assert cluster.types == [None, None]
+
+
+def test_a_topic_that_is_made_again_has_its_type_again(made: Callable[[Cluster], Cluster]) -> None:
+    """Proxies refuse messages of another type than the topic's."""
+    cluster = made(Cluster())
+    cluster.types.clear()
+    asyncio.run(make(layout("DELAY")))
+    cluster.topics[NODES["n1"][0]].clear()
+    assert asyncio.run(remake(layout("DELAY"), "a", "n1"))["topics"] == ["t"]
+    assert cluster.types == ["DELAY"] * 3
 
 
 def test_a_master_gets_back_what_it_has_forgotten_and_that_is_told(made: Callable[[Cluster], Cluster]) -> None:

@@ -26,9 +26,10 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from workloads.asked import SAME_ROUND_S, AskedProducer
+from workloads.asked import AskedProducer
 from workloads.messages import PHASE
 from workloads.places import TopicLayout
+from workloads.questions import SAME_ROUND_S
 from workloads.transaction import INTERVAL_S, TIMEOUT_S, Decision, Transacting, TransactionWorkload
 
 GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
@@ -218,7 +219,7 @@ def test_a_question_of_the_next_round_replaces_the_one_before() -> None:
         producer.hear("n1", question(6))
         producer.hear("n1", question(7))
         taken = [await producer.take(0.01) for _ in range(5)]
-        found = [(q.node, q.half.transaction_id, q.half.table_offset, q.replaces) for q in taken if q is not None]
+        found = [(q.source, q.half.transaction_id, q.half.table_offset, q.replaces) for q in taken if q is not None]
         assert found == [("n1", "Y", 5, 0), ("n4", "X", 3, 0), ("n1", "X", 6, 2), ("n1", "X", 7, 0)]
         assert taken[4] is None
         assert producer.nonsense == 1

@@ -41,14 +41,17 @@ class QuestionDuty(Duty):
         """The times in which a Java producer ran; None: the harness was the producer."""
         checks = [c for c in run.history.clients.calls if c.invoke.f == "check" and c.end is not None]
         heard_until = max((c.end or 0 for c in checks if c.outcome == OK), default=0)
+        self.deaf = sorted(c.end or 0 for c in checks if c.completion is not None and c.completion.extra.get("deaf"))
+        """The times (ns) at which no proxy had a stream to the client, so that it could not pass a question on."""
+        self._proxied = any(end.one_way for t in everyone for end in t.ends) and facts.reports is None
         self.heard_until = heard_until if facts.reports is None else facts.reports.until
         """The time (ns) of the last question that a client received, or could have."""
 
     def until(self, t: Transaction, interval: int) -> int:
         """The time (ns) until which brokers ask about a transaction. They give up after 15 rounds, and count those in
-        which no producer was there.
+        which no producer was there, and those whose question went to a proxy that was struck.
         """
-        if self._there is None:
+        if self._there is None and not self._proxied:
             return self.heard_until
         return min(self.heard_until, (t.send.end or t.send.start) + QUESTIONS * interval)
 
@@ -72,7 +75,7 @@ class QuestionDuty(Duty):
         elif refused and refused[-1] > self._last_ack.get(group, 0):
             end = min(end, refused[-1])
         ends = [t for span in self._there or () for t in span]
-        breaks = (t for times in (self.edges, self.unserved, refused, ends) for t in times)
+        breaks = (t for times in (self.edges, self.unserved, self.deaf, refused, ends) for t in times)
         points = sorted({start, end, *(t for t in breaks if start < t < end)})
         spans = [(a, b) for a, b in pairwise(points) if b <= end and self._owes(group, (a + b) // 2)]
         return max(spans, key=lambda span: span[1] - span[0], default=(start, start))
@@ -84,5 +87,6 @@ class QuestionDuty(Duty):
 
 
 def node_of(call: Call) -> str:
-    """The node that answered."""
-    return str((call.completion.extra if call.completion is not None else {}).get("node", "nobody"))
+    """The node that answered, or the proxy that did so in its place."""
+    done = call.completion.extra if call.completion is not None else {}
+    return str(done.get("node") or (f"the proxy of {done['proxy']}" if "proxy" in done else "nobody"))

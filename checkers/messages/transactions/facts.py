@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transactions of a run: half messages, their ends, and the questions of brokers.
 
-Our own client ends a transaction with a request of its own (`end`), and takes each question with an op (`check`). Java
-producers do both by themselves, and report it (`decided`, `workloads.transaction_producers`). Their ends are one-way,
-so the outcome of each is unknown; a report says only that an end was sent before the report arrived, and after the
-process had read a tick.
+Our own client ends a transaction with a request of its own (`end`), and takes each question with an op (`check`). So
+does the client of proxies, which send its ends one-way (`one_way`): their outcomes are unknown. Java producers do both
+by themselves, and report it (`decided`, `workloads.transaction_producers`). Their ends are one-way, too; a report says
+only that an end was sent before the report arrived, and after the process had read a tick.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def collect(run: RunRecord) -> Facts:
 def _end_of(call: Call) -> End:
     node = (call.completion.extra if call.completion is not None else {}).get("node")
     answer, op = call.invoke.extra["as"], call.invoke.index
-    return End(answer, call.outcome, call.start, call.end or call.start, node, op)
+    one_way = call.invoke.extra.get("one_way", False)
+    return End(answer, call.outcome, call.start, call.end or call.start, node, op, one_way)
 
 
 def _question_of(check: Call) -> Question:

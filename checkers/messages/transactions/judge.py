@@ -10,9 +10,11 @@ which then asks and delivers. All times are those of the machine that runs the c
 * A half message is open from its acknowledgement, or the last question about it, to the next question, or to the first
   end that did not fail. After the timeout, the broker that has it asks within an interval of its checks.
 * The limit for a question starts again when a fault begins or ends, and when no broker serves. It does not run while
-  all nodes of the group are impaired, nor while the group's master serves no sends although no fault struck it.
-* The ends of Java producers are one-way, so nobody knows their outcome. But a commit that did not arrive leaves the
-  half message open: then the broker asks. So its message is delivered, or the broker asks again in time.
+  all nodes of the group are impaired, nor while the group's master serves no sends although no fault struck it. With
+  a client of proxies, it starts again when none of them had a stream to the client.
+* The ends of Java producers and of proxies are one-way, so nobody knows their outcome. But a commit that did not
+  arrive leaves the half message open: then the broker asks. So its message is delivered, or the broker asks again in
+  time.
 * A message is at as many places (offsets of queues at the end) as it was delivered. Each commit that a broker accepts
   makes a copy. So a second copy comes from a question about a decided transaction. The broker stores decisions in
   batches; a fault right after one may lose it, and the question after that is permitted.
@@ -64,7 +66,8 @@ class Transactions:
         that were asked about), `asked_again` (although their end had been acknowledged), `asked_by_others`: questions
         of another broker group than the half message's; `asked_of_others`: transactions with a question to another
         producer than the one that sent the half message; `asked_after_s` (`p50`, `max`): from a half message's
-        acknowledgement to the first question; `delivered`, `copies` beyond the first, `most_copies` of one message.
+        acknowledgement to the first question; `delivered`, `copies` beyond the first, `most_copies` of one message;
+        `deaf`: checks during which no proxy could pass a question on.
         """
         facts = collect(run)
         everyone, reads = facts.all, facts.reads
@@ -81,10 +84,10 @@ class Transactions:
             *anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED, **_SHOWN),
             *by_group(scene, "never-asked", self._never_asked(duty, everyone), _ASKED, self.bound, **_SHOWN),
             *anomalies(scene, "asked-elsewhere", _misled(facts), _MISLED, **_SHOWN),
-            *of_parts(scene, "delivered-again", self._again(scene, everyone), _AGAIN, **_SHOWN),
+            *of_parts(scene, "delivered-again", self._again(scene, run.deployment.groups, everyone), _AGAIN, **_SHOWN),
             *never_sent(facts.strangers),
         ]
-        stats = _stats(everyone)
+        stats = _stats(everyone) | {"deaf": len(duty.deaf)}
         unknown = None
         if not stats["acknowledged"]:
             unknown = "no half message was acknowledged"
@@ -127,7 +130,9 @@ class Transactions:
                 cases.append(t.proven(start, end, *commits)._replace(limit=duty.limit))
         return cases
 
-    def _again(self, scene: RunTimeline, everyone: Sequence[Transaction]) -> list[Part[Case]]:
+    def _again(
+        self, scene: RunTimeline, groups: Mapping[str, Sequence[str]], everyone: Sequence[Transaction]
+    ) -> list[Part[Case]]:
         """Transactions with more than one copy at the end: those that nothing explains, and the others."""
         changes = _changes(scene, everyone, self.bound)
         wrong: list[Case] = []
@@ -138,7 +143,8 @@ class Transactions:
             commits = t.commits
             before = list(zip(commits[:-1], t.accepted, strict=False))  # after each of these, a broker asked again
             doubtful = sum(by is None or self._is_late(t, e, by) for e, by in before)
-            faults = {c for e, by in before for c in changes if self._forgets(c, e, by)}
+            mine = groups.get(group_of(t.queue) or "", ())
+            faults = {c for e, by in before for c in changes if self._forgets(c, e, by, mine)}
             legal = len(t.final) <= min(len(commits), 1 + doubtful + len(faults))
             (_, first), *_ = copies = t.copies
             last = copies[-1][1]
@@ -152,12 +158,15 @@ class Transactions:
         since, patience = (asked[-1], self.interval) if asked else (t.send.start, self.timeout)
         return accepted + self.batch > since + patience
 
-    def _forgets(self, change: _Change, end: End, accepted: int | None) -> bool:
-        """True if a change may have lost a decision: made shortly before it began, or on a node that it impaired."""
+    def _forgets(self, change: _Change, end: End, accepted: int | None, group: Sequence[str]) -> bool:
+        """True if a change may have lost a decision: made shortly before it began, or on a node that it impaired. A
+        proxy does not say to which node of the group it sent an end.
+        """
         by = end.end if accepted is None else accepted
         if change.start - self.batch - self.interval <= by and end.end <= change.start:
             return True
-        reached = change.nodes is None or end.node in change.nodes
+        where = group if end.one_way and end.node is None else (end.node,)
+        reached = change.nodes is None or not change.nodes.isdisjoint(where)
         return reached and change.start <= by and (change.end is None or end.start <= change.end)
 
 

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of a gRPC client: `python -m infra.systems.rocketmq.clients.proxy_child FOLDER HOST:PORT`, FOLDER with
-its packages.
+"""The process of a gRPC client: `python -m infra.systems.rocketmq.clients.proxy_child FOLDER`, FOLDER having its
+packages.
 
 Of rocketmq-python-client only the generated protocol code is used: its producer sends three times behind one `send`,
 and reports the last of three errors alone. Its package is entered without its `__init__`, which would start logs and
 metrics.
+
+Each request names the proxy, as `address`. `send`, `recall` and `end` are one request each. `listen` keeps a Telemetry
+stream open, as a producer of the topics that it names, and returns what the proxy asked on it.
 """
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
 import time
 import types
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -28,60 +34,245 @@ _OPTIONS: Final = (
 )
 """One attempt a call, one connection a client, and soon another one after it broke."""
 
+_HEARTBEAT_S: Final = 2.0
+"""A proxy names its producers to the brokers once in a while, and forgets those that were not there at that moment."""
 
-def open_() -> Mapping[str, Handler]:
-    folder, address = sys.argv[1:3]
-    sys.path.insert(0, folder)
-    bare = types.ModuleType("rocketmq")
-    bare.__path__ = [str(Path(folder) / "rocketmq")]
-    sys.modules["rocketmq"] = bare
-    grpc = import_module("grpc")
-    definition = import_module("rocketmq.grpc_protocol.definition_pb2")
-    service_pb2 = import_module("rocketmq.grpc_protocol.service_pb2")
-    service_pb2_grpc = import_module("rocketmq.grpc_protocol.service_pb2_grpc")
+_OPENING_S: Final = 2.0
+"""The time limit of a heartbeat, and of the proxy's answer to the settings of a new stream."""
 
-    channel = grpc.insecure_channel(address, options=_OPTIONS)
-    stub = service_pb2_grpc.MessagingServiceStub(channel)
-    client_id = f"harness@{uuid.uuid4().hex}"
-    headers = (
-        ("x-mq-language", "PYTHON"),
-        ("x-mq-protocol", "GRPC_V2"),
-        ("x-mq-client-version", "5.1.2"),
-        ("x-mq-client-id", client_id),
-    )
 
-    def send(request: dict[str, Any]) -> Mapping[str, Any]:
-        until = time.monotonic() + request["timeout_s"]
-        try:
-            grpc.channel_ready_future(channel).result(timeout=request["timeout_s"])
-        except grpc.FutureTimeoutError:
-            return {"refused": f"no connection to the proxy {address} in time"}
+class Packages:
+    """The modules of the packages in a folder. Raises ImportError without them."""
+
+    def __init__(self, folder: str) -> None:
+        sys.path.insert(0, folder)
+        bare = types.ModuleType("rocketmq")
+        bare.__path__ = [str(Path(folder) / "rocketmq")]
+        sys.modules["rocketmq"] = bare
+        self.grpc: Any = import_module("grpc")
+        self.definition: Any = import_module("rocketmq.grpc_protocol.definition_pb2")
+        self.service: Any = import_module("rocketmq.grpc_protocol.service_pb2")
+        self.stubs: Any = import_module("rocketmq.grpc_protocol.service_pb2_grpc")
+
+
+class Proxy:
+    """A connection to one proxy, and the requests of a producer."""
+
+    def __init__(self, packages: Packages, address: str) -> None:
+        self.grpc, self.definition, self.service = packages.grpc, packages.definition, packages.service
+        self._stubs, self.address = packages.stubs, address
+        self.headers = (
+            ("x-mq-language", "PYTHON"),
+            ("x-mq-protocol", "GRPC_V2"),
+            ("x-mq-client-version", "5.1.2"),
+            ("x-mq-client-id", f"harness@{uuid.uuid4().hex}"),
+        )
+        self.connect()
+
+    def connect(self) -> None:
+        """Makes a new connection in place of the former one."""
+        self.channel = self.grpc.insecure_channel(self.address, options=_OPTIONS)
+        self.stub = self._stubs.MessagingServiceStub(self.channel)
+
+    def send(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Sends a message: `kind` NORMAL, DELAY (with `deliver_ms`) or TRANSACTION."""
+        definition = self.definition
         message = definition.Message(
             topic=definition.Resource(name=request["topic"]),
             body=request["body"].encode(),
             system_properties=definition.SystemProperties(
                 message_id=_message_id(),
-                message_type=definition.MessageType.NORMAL,
+                message_type=definition.MessageType.Value(request["kind"]),
                 body_encoding=definition.Encoding.IDENTITY,
                 born_host="harness",
             ),
         )
         message.system_properties.born_timestamp.GetCurrentTime()
+        if "deliver_ms" in request:
+            message.system_properties.delivery_timestamp.FromMilliseconds(request["deliver_ms"])
+        asked = self.service.SendMessageRequest(messages=[message])
+        reply = self._ask(request["timeout_s"], self.stub.SendMessage, asked)
+        if isinstance(reply, dict):
+            return reply
+        entry = reply.entries[0] if reply.entries else None
+        answer = self._answer(entry.status if entry is not None else reply.status)
+        if entry is not None and entry.message_id:
+            answer |= {"offset": entry.offset, "message_id": entry.message_id}
+            for name in ("transaction_id", "recall_handle"):
+                if getattr(entry, name):
+                    answer[name] = getattr(entry, name)
+        return answer
+
+    def recall(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Takes a delayed message back."""
+        topic = self.definition.Resource(name=request["topic"])
+        asked = self.service.RecallMessageRequest(topic=topic, recall_handle=request["handle"])
+        reply = self._ask(request["timeout_s"], self.stub.RecallMessage, asked)
+        return reply if isinstance(reply, dict) else self._answer(reply.status)
+
+    def end(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Ends a transaction: `as` COMMIT or ROLLBACK; `asked`: the answer to a question."""
+        definition = self.definition
+        asked = self.service.EndTransactionRequest(
+            topic=definition.Resource(name=request["topic"]),
+            message_id=request["message_id"],
+            transaction_id=request["transaction_id"],
+            resolution=definition.TransactionResolution.Value(request["as"]),
+            source=definition.TransactionSource.Value("SOURCE_SERVER_CHECK" if request["asked"] else "SOURCE_CLIENT"),
+        )
+        reply = self._ask(request["timeout_s"], self.stub.EndTransaction, asked)
+        return reply if isinstance(reply, dict) else self._answer(reply.status)
+
+    def _ask(self, timeout_s: float, call: Callable[..., Any], request: Any) -> Any:
+        """The reply to one attempt; a dict with the reason without one."""
+        until = time.monotonic() + timeout_s
+        try:
+            self.grpc.channel_ready_future(self.channel).result(timeout=timeout_s)
+        except self.grpc.FutureTimeoutError:
+            return {"refused": f"no connection to the proxy {self.address} in time"}
         left = until - time.monotonic()
         if left <= 0:
             return {"refused": "no time left for the request"}
         try:
-            reply = stub.SendMessage(service_pb2.SendMessageRequest(messages=[message]), timeout=left, metadata=headers)
-        except grpc.RpcError as e:
+            return call(request, timeout=left, metadata=self.headers)
+        except self.grpc.RpcError as e:
             return {"broken": f"{e.code().name}: {e.details()}"}
-        entry = reply.entries[0] if reply.entries else None
-        status = entry.status if entry is not None else reply.status
-        answer = {"code": status.code, "name": definition.Code.Name(status.code), "why": status.message}
-        if entry is not None and entry.message_id:
-            answer |= {"offset": entry.offset, "message_id": entry.message_id}
-        return answer
 
-    return {"send": send}
+    def _answer(self, status: Any) -> dict[str, Any]:
+        try:
+            name = self.definition.Code.Name(status.code)
+        except ValueError:  # of a later version
+            name = "UNKNOWN"
+        return {"code": status.code, "name": name, "why": status.message}
+
+
+class Ear:
+    """The Telemetry stream of a producer. A stream that broke is opened again by the next `listen`."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._stream: _Stream | None = None
+        self._beat = time.monotonic()
+
+    def listen(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Waits `wait_s` at most. Returns `questions`, those that came since the last call, and with no stream the
+        reason as `deaf`.
+        """
+        if self._stream is None:
+            self._stream = _Stream(self._proxy, request["topics"])
+            self._beat = time.monotonic()
+        stream = self._stream
+        deaf = stream.broken if stream.settled.wait(_OPENING_S) else "the proxy did not take the settings"
+        if deaf is None and time.monotonic() > self._beat + _HEARTBEAT_S:
+            self._beat = time.monotonic()
+            deaf = self._heartbeat()
+        if deaf is None:
+            return {"questions": stream.take(request["wait_s"])}
+        self._stream = None
+        stream.close()
+        self._proxy.channel.close()
+        self._proxy.connect()
+        return {"questions": stream.take(0), "deaf": deaf}
+
+    def _heartbeat(self) -> str | None:
+        """Reports to the proxy that this producer is still there. Returns the reason if that failed."""
+        proxy = self._proxy
+        request = proxy.service.HeartbeatRequest(client_type=proxy.definition.ClientType.PRODUCER)
+        try:
+            reply = proxy.stub.Heartbeat(request, timeout=_OPENING_S, metadata=proxy.headers)
+        except proxy.grpc.RpcError as e:
+            return f"heartbeat: {e.code().name}: {e.details()}"
+        code = reply.status.code
+        return None if code == proxy.definition.Code.OK else f"heartbeat: {code} {reply.status.message}"
+
+
+class _Stream:
+    """One Telemetry stream. settled: set when the proxy has answered the settings, or the stream broke. broken: why."""
+
+    def __init__(self, proxy: Proxy, topics: list[str]) -> None:
+        self._proxy = proxy
+        self.settled = threading.Event()
+        self.broken: str | None = None
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        """The commands to write; None ends the stream."""
+        self._questions: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        """None: the stream has ended."""
+        self._commands.put(self._settings(topics))
+        self._call = proxy.stub.Telemetry(self._written(), metadata=proxy.headers)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def take(self, wait_s: float) -> list[dict[str, Any]]:
+        """The questions that have come; waits for the first one, or for the end of the stream."""
+        found: list[dict[str, Any] | None] = []
+        try:
+            found.append(self._questions.get(timeout=wait_s) if wait_s > 0 else self._questions.get_nowait())
+            while True:
+                found.append(self._questions.get_nowait())
+        except queue.Empty:
+            return [question for question in found if question is not None]
+
+    def close(self) -> None:
+        self._commands.put(None)
+        self._call.cancel()
+
+    def _settings(self, topics: list[str]) -> Any:
+        definition = self._proxy.definition
+        settings = definition.Settings(
+            client_type=definition.ClientType.PRODUCER,
+            publishing=definition.Publishing(topics=[definition.Resource(name=topic) for topic in topics]),
+        )
+        host, _, port = self._proxy.address.rpartition(":")
+        settings.access_point.scheme = definition.AddressScheme.IPv4
+        settings.access_point.addresses.add(host=host, port=int(port))
+        settings.request_timeout.FromSeconds(3)
+        return self._proxy.service.TelemetryCommand(settings=settings)
+
+    def _written(self) -> Iterator[Any]:
+        while (command := self._commands.get()) is not None:
+            yield command
+
+    def _read(self) -> None:
+        try:
+            for command in self._call:
+                match command.WhichOneof("command"):
+                    case "settings":
+                        self.settled.set()
+                    case "recover_orphaned_transaction_command":
+                        self._questions.put(_question(command.recover_orphaned_transaction_command))
+            self.broken = "the proxy ended the stream"
+        except self._proxy.grpc.RpcError as e:
+            self.broken = f"{e.code().name}: {e.details()}"
+        self.settled.set()
+        self._questions.put(None)
+
+
+def _question(command: Any) -> dict[str, Any]:
+    message = command.message
+    return {
+        "topic": message.topic.name,
+        "body": message.body.decode("latin-1"),
+        "message_id": message.system_properties.message_id,
+        "transaction_id": command.transaction_id,
+    }
+
+
+def open_() -> Mapping[str, Handler]:
+    packages = Packages(sys.argv[1])
+
+    @cache
+    def at(address: str) -> Proxy:
+        return Proxy(packages, address)
+
+    @cache
+    def ear(address: str) -> Ear:
+        return Ear(Proxy(packages, address))
+
+    return {
+        "send": lambda request: at(request["address"]).send(request),
+        "recall": lambda request: at(request["address"]).recall(request),
+        "end": lambda request: at(request["address"]).end(request),
+        "listen": lambda request: ear(request["address"]).listen(request),
+    }
 
 
 def _message_id() -> str:
