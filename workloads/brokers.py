@@ -214,6 +214,7 @@ class BrokerClient:
         again. The completion has their names.
         """
         extra = {"group": op.value}
+        self.look_again(op.value, 0.0)
         node = await self.master(op.value)
         if node is None:
             return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was asked", extra)

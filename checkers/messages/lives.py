@@ -47,6 +47,12 @@ _READS: Final = ("poll", "replica-read")
 _TAKEN: Final = ("data-lost", "data-damaged")
 """Effects after which a disk may lack synced data."""
 _NEVER: Final = 2**62
+_ASKED_S: Final = 3.0
+"""The longest time between two reports of a node's role, on a slow machine."""
+
+_OF_MASTERS: Final = ("forgotten-creation", "forgotten-queues", "deleted-topic-returns")
+"""What the answer of a master at the end shows."""
+
 _KEPT_ON_DISK: Final = ("forgotten-creation", "forgotten-queues")
 
 
@@ -290,6 +296,8 @@ class TopicLives:
         ]
         excused = [case for case in cases if case.details.get("node") in taken and case.name in _KEPT_ON_DISK]
         cases = [case for case in cases if case not in excused]
+        slaves = [case for case in cases if case.name in _OF_MASTERS and _was_slave(scene, case)]
+        cases = [case for case in cases if case not in slaves]
         stats = {
             "topics": len(found.of),
             "lives": len(lives),
@@ -320,6 +328,9 @@ class TopicLives:
         excuses = []
         if excused:
             excuses.append(Excuse("disk-taken", len(excused), "a fault replaced or damaged the disk of the master"))
+        if slaves:
+            why = "another broker of the group reported to be master when this one was asked as the master"
+            excuses.append(Excuse("asked-a-slave", len(slaves), why))
         return conclude(self.name, run, told, stats, reason, unknown, excuses=excuses)
 
 
@@ -412,6 +423,12 @@ def _case(name: str, change: Call, call: Call, text: str, topic: str, group: str
     ops = [change.completion.index, call.completion.index]
     times = change.completion.time, call.completion.time
     return Case(*times, ops, text, topic, group, name, details={"node": node})
+
+
+def _was_slave(scene: RunTimeline, case: Case) -> bool:
+    """True if another node of the group reported to be master when the answer came, and this one did not."""
+    masters = {period.node for period in scene.masters(case.end, case.end, case.group, margin_s=_ASKED_S)}
+    return bool(masters) and case.details.get("node") not in masters
 
 
 def _by(call: Call) -> str:
