@@ -7,6 +7,7 @@ The first word of a topic names the type of its messages. The second one says wh
     deaf      the proxy takes no producer of this topic
     forgets   the proxy does not know the half message when it is ended
     cuts      the proxy ends the stream of its producer after each question
+    silent    the proxy answers only the first settings of a stream
 
 Half messages that nobody ended within 0.2 s are asked about, once.
 """
@@ -101,10 +102,6 @@ class FakeProxy(stubs.MessagingServiceServicer):  # type: ignore[misc, name-defi
             )
         return service.EndTransactionResponse(status=status("OK"))
 
-    def Heartbeat(self, request: Any, context: Any) -> Any:
-        known = client(context) in self.producers
-        return service.HeartbeatResponse(status=status("OK" if known else "UNRECOGNIZED_CLIENT_TYPE"))
-
     def Telemetry(self, commands: Iterator[Any], context: Any) -> Iterator[Any]:
         settings = next(commands).settings
         topics = [topic.name for topic in settings.publishing.topics]
@@ -113,12 +110,24 @@ class FakeProxy(stubs.MessagingServiceServicer):  # type: ignore[misc, name-defi
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such producer")
         written: SimpleQueue[Any] = SimpleQueue()
         self.producers[client(context)] = written, topics
-        yield service.TelemetryCommand(settings=settings)
+        written.put(service.TelemetryCommand(settings=settings))
+        threading.Thread(target=self.answer, args=(commands, written, topics), daemon=True).start()
         while (command := written.get()) is not None:
             yield command
-            if any("cuts" in topic for topic in topics):
+            if any("cuts" in topic for topic in topics) and command.WhichOneof("command") != "settings":
                 break
         del self.producers[client(context)]
+
+    def answer(self, commands: Iterator[Any], written: SimpleQueue[Any], topics: list[str]) -> None:
+        """Answers further settings on a stream."""
+        try:
+            for command in commands:
+                self.note("again", topics=topics)
+                if not any("silent" in topic for topic in topics):
+                    written.put(service.TelemetryCommand(settings=command.settings))
+        except Exception as e:  # grpc has no public class for the end of a stream
+            self.note("end of stream", why=str(e))
+        written.put(None)
 
     def ask(self, transaction: str) -> None:
         message = self.halves.get(transaction)

@@ -19,7 +19,7 @@ from workloads.heartbeats import Heartbeats
 from workloads.questions import Question, Questions
 
 _LISTENS_S: Final = 1.0
-"""The time of one request for the questions of a proxy. After it, the client may send a heartbeat."""
+"""The time of one request for the questions of a proxy. After it, the client may send its settings again."""
 
 _AGAIN_S: Final = 0.3
 """The pause before a new stream to a proxy that had ended the last one, or that is not there."""

@@ -148,6 +148,26 @@ def test_a_stream_that_ends_is_opened_again(fake: Fake) -> None:
     assert len(fake.requests("settings")) == 2
 
 
+def test_settings_are_sent_again_and_must_be_answered(fake: Fake) -> None:
+    async def listen_for(listener: ProxyListener, requests: int) -> None:
+        async with asyncio.timeout(BUSY):
+            while len(fake.requests("again")) < requests:
+                await listener.listen(0.5)
+
+    async def test() -> None:
+        good, silent = await fake.listener("TRANSACTION-1"), await fake.listener("TRANSACTION-silent")
+        await listen_for(good, 2)
+        assert await silent.listen(0) == []
+        with pytest.raises(ProxyError, match="did not answer the settings in time"):
+            await listen_for(silent, 1000)
+        assert await silent.listen(0) == []
+        await good.close()
+        await silent.close()
+
+    run(test)
+    assert [one["topics"] for one in fake.requests("settings")] == [["TRANSACTION-1"], *[["TRANSACTION-silent"]] * 2]
+
+
 def test_a_proxy_that_takes_no_producer_or_is_not_there_is_reported(fake: Fake) -> None:
     async def test() -> None:
         deaf = await fake.listener("TRANSACTION-deaf")

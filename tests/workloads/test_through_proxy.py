@@ -416,6 +416,32 @@ def test_a_proxy_without_a_stream_is_asked_again() -> None:
     asyncio.run(test())
 
 
+def test_a_check_reports_that_no_question_could_come() -> None:
+    async def test() -> None:
+        cluster = Proxied(Random(1), down="n4")
+        asked = ProxyAsked([cast(ProxyListener, Listener(cluster, proxy)) for proxy in PROXIES])
+        places = layout(NODES, GROUPS, QUEUES)
+        producers = Producers(lambda thread: Producer(cluster, thread))
+        client = Transacting(places, Masters(places), Beliefs(), 0.6, False, Foreign(producers, 0))
+        client.furnish_proxied(asked)
+        await client.open()
+        check = Op(0, 0, 0, "invoke", "check", None, None)
+        one = await client.invoke(check)
+        assert (one.type, one.value, one.extra) == ("ok", None, {})
+        asked.broken["n5"] = "CANCELLED"
+        await client.close()
+        none = await client.invoke(check)
+        assert (none.type, none.value, none.extra["deaf"]) == ("ok", None, True)
+        half = ProxyHalf("n5", "t-b1", "M7", "T7", checked=True)
+        asked._questions.put("n5", half, 7)
+        question = await client.invoke(check)
+        assert (question.type, question.value) == ("ok", 7)
+        found = {name: value for name, value in question.extra.items() if name != "waited_ms"}
+        assert found == {"proxy": "n5", "group": "b", "half": ["n5", "M7", "T7"]}
+
+    asyncio.run(test())
+
+
 def test_only_a_producer_of_the_proxy_sends_typed_messages() -> None:
     class Plain:
         async def open(self) -> None: ...

@@ -28,7 +28,7 @@ _GRACE_S: Final = 0.5
 """gRPC keeps the deadline by itself; the process is ended only if it does not answer this much later."""
 
 _LISTENING_S: Final = 10.0
-"""The time limit of a `listen` beyond its own wait: a heartbeat and a new stream have 2 s each."""
+"""The time limit of a `listen` beyond its own wait: a new stream has 4 s."""
 
 _BUSY: Final = 42900
 

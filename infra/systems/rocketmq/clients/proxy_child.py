@@ -34,11 +34,13 @@ _OPTIONS: Final = (
 )
 """One attempt a call, one connection a client, and soon another one after it broke."""
 
-_HEARTBEAT_S: Final = 2.0
-"""A proxy names its producers to the brokers once in a while, and forgets those that were not there at that moment."""
+_AGAIN_S: Final = 2.0
+"""The time between two settings on a stream, which take the place of heartbeats: a proxy forgets producers, and after
+its pause it may take an older stream of the same client for the valid one (`GrpcClientChannel.setClientObserver`).
+"""
 
-_OPENING_S: Final = 2.0
-"""The time limit of a heartbeat, and of the proxy's answer to the settings of a new stream."""
+_ANSWERS_S: Final = 4.0
+"""The time limit of the proxy's answer to settings."""
 
 
 class Packages:
@@ -152,38 +154,25 @@ class Ear:
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._stream: _Stream | None = None
-        self._beat = time.monotonic()
 
     def listen(self, request: dict[str, Any]) -> Mapping[str, Any]:
-        """Waits `wait_s` at most. Returns `questions`, those that came since the last call, and with no stream the
-        reason as `deaf`.
+        """Waits `wait_s` at most, and for a new stream. Returns `questions`, those that came since the last call, and
+        without a stream the reason as `deaf`.
         """
         if self._stream is None:
             self._stream = _Stream(self._proxy, request["topics"])
-            self._beat = time.monotonic()
+            self._stream.settled.wait(_ANSWERS_S)
         stream = self._stream
-        deaf = stream.broken if stream.settled.wait(_OPENING_S) else "the proxy did not take the settings"
-        if deaf is None and time.monotonic() > self._beat + _HEARTBEAT_S:
-            self._beat = time.monotonic()
-            deaf = self._heartbeat()
+        stream.settle_again()
+        questions = stream.take(request["wait_s"])
+        deaf = stream.broken or stream.overdue
         if deaf is None:
-            return {"questions": stream.take(request["wait_s"])}
+            return {"questions": questions}
         self._stream = None
         stream.close()
         self._proxy.channel.close()
         self._proxy.connect()
-        return {"questions": stream.take(0), "deaf": deaf}
-
-    def _heartbeat(self) -> str | None:
-        """Reports to the proxy that this producer is still there. Returns the reason if that failed."""
-        proxy = self._proxy
-        request = proxy.service.HeartbeatRequest(client_type=proxy.definition.ClientType.PRODUCER)
-        try:
-            reply = proxy.stub.Heartbeat(request, timeout=_OPENING_S, metadata=proxy.headers)
-        except proxy.grpc.RpcError as e:
-            return f"heartbeat: {e.code().name}: {e.details()}"
-        code = reply.status.code
-        return None if code == proxy.definition.Code.OK else f"heartbeat: {code} {reply.status.message}"
+        return {"questions": [*questions, *stream.take(0)], "deaf": deaf}
 
 
 class _Stream:
@@ -197,9 +186,26 @@ class _Stream:
         """The commands to write; None ends the stream."""
         self._questions: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         """None: the stream has ended."""
-        self._commands.put(self._settings(topics))
+        self._settings = self._settings_of(topics)
+        self._settle()
         self._call = proxy.stub.Telemetry(self._written(), metadata=proxy.headers)
         threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def overdue(self) -> str | None:
+        """A text if the proxy owes an answer to the settings for too long."""
+        late = not self.settled.is_set() and time.monotonic() > self._since + _ANSWERS_S
+        return f"the proxy {self._proxy.address} did not answer the settings in time" if late else None
+
+    def settle_again(self) -> None:
+        """Sends the settings again if the last ones were answered, and it is time."""
+        if self.settled.is_set() and time.monotonic() > self._since + _AGAIN_S:
+            self._settle()
+
+    def _settle(self) -> None:
+        self.settled.clear()
+        self._since = time.monotonic()
+        self._commands.put(self._settings)
 
     def take(self, wait_s: float) -> list[dict[str, Any]]:
         """The questions that have come; waits for the first one, or for the end of the stream."""
@@ -215,7 +221,7 @@ class _Stream:
         self._commands.put(None)
         self._call.cancel()
 
-    def _settings(self, topics: list[str]) -> Any:
+    def _settings_of(self, topics: list[str]) -> Any:
         definition = self._proxy.definition
         settings = definition.Settings(
             client_type=definition.ClientType.PRODUCER,
