@@ -51,7 +51,7 @@ _ASKED_S: Final = 3.0
 """The longest time between two reports of a node's role, on a slow machine."""
 
 _OF_MASTERS: Final = ("forgotten-creation", "forgotten-queues", "deleted-topic-returns")
-"""What the answer of a master at the end shows."""
+"""Anomalies that the answer of a master at the end shows."""
 
 _KEPT_ON_DISK: Final = ("forgotten-creation", "forgotten-queues")
 
