@@ -20,6 +20,9 @@ from results.history import Call, History
 FOREVER: Final = 2**62
 _MS: Final = 1_000_000
 
+_NOT_SENT: Final = ("nothing was sent", "no-master")
+"""The beginnings of the errors of requests that no broker got."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reset:
@@ -55,14 +58,18 @@ class GroupResets:
     def __init__(self, history: History) -> None:
         self.calls: list[Call] = []
         self._of: dict[tuple[str, str], list[Reset]] = {}
+        self._unanswered: dict[tuple[str, str], list[Call]] = {}
         pulls: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for call in history.clients.calls:
             done = call.completion
             if call.invoke.f == "reset" and call.outcome != "fail" and call.invoke.key is not None:
                 self.calls.append(call)
-            elif call.invoke.f == "consume" and done is not None and done.type == "ok":
+            elif call.invoke.f == "consume":
                 place = str(call.invoke.extra.get("group")), str(call.invoke.key)
-                pulls.setdefault(place, []).append((call.invoke.index, done.index))
+                if done is not None and done.type == "ok":
+                    pulls.setdefault(place, []).append((call.invoke.index, done.index))
+                elif done is None or not (done.error or "").startswith(_NOT_SENT):
+                    self._unanswered.setdefault(place, []).append(call)
         self._pulls = {place: _Pulls(found) for place, found in pulls.items()} if self.calls else {}
 
     def __bool__(self) -> bool:
@@ -95,6 +102,12 @@ class GroupResets:
             taken = pulls.first_after(end)
             since = acked - extra["ago_ms"] * _MS if sure and "ago_ms" in extra else None
             yield Reset(call.invoke.index, end, call.start, acked, low, high, taken, str(extra.get("node")), since)
+
+    def lost_answer(self, group: str, queue: str, reset: Reset) -> Call | None:
+        """The first pull without an answer that may have taken a reset from the broker; None: none did."""
+        calls = self._unanswered.get((group, queue), ())
+        ends = ((call, FOREVER if call.completion is None else call.completion.index) for call in calls)
+        return next((c for c, end in ends if end > reset.start and c.invoke.index < reset.taken), None)
 
     def passes(self, group: str, queue: str, offset: int, known: int) -> bool:
         """True if a reset may have led the group past a message at an offset without its delivery: it went further, and

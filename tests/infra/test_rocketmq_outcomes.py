@@ -221,7 +221,8 @@ def test_a_reset_with_an_unreadable_answer_is_not_known(body: bytes) -> None:
 
 def test_a_reset_names_the_new_offset_of_each_queue() -> None:
     table = (
-        b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5,{"brokerName":"a","queueId":3,"topic":"t"}:0}}'
+        b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5,{"brokerName":"a","queueId":3,"topic":"t"}:0,'
+        b'{"brokerName":"a","queueId":4,"topic":"t"}:-1}}'
     )
     server = ToyServer(body=table)
 

@@ -95,7 +95,7 @@ class Replays:
                 age = self._forgotten(scene, queue, of, reset, found.until)
                 ages += [] if age is None else [age]
                 cases.setdefault(None if age is None else _FORGOTTEN, []).append(
-                    _case(outcomes, group, queue, reset, found)
+                    _case(outcomes, group, queue, reset, found, resets.lost_answer(group, queue, reset))
                 )
         found_all: list[Anomaly] = []
         for why, some in cases.items():
@@ -250,7 +250,8 @@ def _owed(outcomes: MessageOutcomes, queue: str) -> _Owed:
     return _Owed(place[rows], rows, sends.end[rows], sends.id[rows])
 
 
-def _case(outcomes: MessageOutcomes, group: str, queue: str, reset: Reset, found: _Replay) -> Case:
+def _case(outcomes: MessageOutcomes, group: str, queue: str, reset: Reset, found: _Replay, lost: Call | None) -> Case:
+    """lost: a pull without an answer that may have taken the reset."""
     offset, row = found.missing[0]
     sends = outcomes.facts.sends
     what = "the group had received it before, and consumed the queue to its end"
@@ -260,6 +261,9 @@ def _case(outcomes: MessageOutcomes, group: str, queue: str, reset: Reset, found
         what = f"the group had received it before, and received a higher one at {clock(found.beyond.start)}"
         ops.append(found.beyond.invoke.index)
         end = found.beyond.end or end
+    if lost is not None:
+        what += f"; a pull at {clock(lost.start)} that got no answer may have taken the reset from the broker"
+        ops.append(lost.invoke.index)
     text = (
         f"{len(found.missing):,} of {found.due:,} did not come again to group {group} after the reset to offset "
         f"{reset.high} of {queue}, which {reset.node} acknowledged at {clock(reset.acked)}: message {sends.id[row]} at "

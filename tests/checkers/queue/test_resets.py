@@ -92,6 +92,19 @@ def test_a_reset_without_effect() -> None:
     assert "4 of 4 did not come again to group g after the reset to offset 2 of t:a:0" in result.anomalies[0].summary
 
 
+@pytest.mark.parametrize(
+    ("at", "error", "named"),
+    [(6, "timed out: n1", True), (6, "nothing was sent: refused", False), (4, "timed out: n1", False)],
+)
+def test_a_pull_without_an_answer_is_named(at: float, error: str, named: bool) -> None:
+    story = Story()
+    story.reset(5, 2)
+    story.call(at, "consume", Q, 6, None, "fail", process=0, group="g", node="n1", error=error)
+    (found,) = Replays().check(story.finish()).anomalies
+    assert ("a pull at 00:06.0 that got no answer may have taken the reset" in found.summary) == named
+    assert found.legal is None
+
+
 def test_a_reset_that_brings_back_too_little() -> None:
     story = Story()
     story.reset(5, 2)

@@ -172,7 +172,8 @@ class Pulling(Link):
         try:
             table = fastjson.loads(frame.body)["offsetTable"]
             queues = [(json.loads(key), int(offset)) for key, offset in table.items()]
-            return {int(queue["queueId"]): offset for queue, offset in queues if queue["topic"] == topic}
+            # A negative one: it found none, and changed nothing (ConsumerOffsetManager.assignResetOffset).
+            return {int(q["queueId"]): offset for q, offset in queues if q["topic"] == topic and offset >= 0}
         except (ValueError, TypeError, KeyError, AttributeError) as e:
             raise Malformed(f"{self.address}: invalid offsets after a reset: {type(e).__name__}: {e}") from None
 
