@@ -29,6 +29,7 @@ from checkers.messages.log.outcomes import MessageOutcomes, study
 from checkers.messages.ops import of_messages
 from checkers.messages.queue.deliveries import Consumption, consumption
 from checkers.messages.resets import FOREVER, Reset, resets_of
+from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
 from results.history import Call
 from results.record import RunRecord
@@ -121,7 +122,7 @@ class Replays:
         changes = [
             (i.start_ns, i.end_ns)
             for i in scene.fault_intervals
-            if not nodes or nodes & {*i.nodes, *i.impairs} or not (i.nodes or i.impairs)
+            if (not nodes or nodes & {*i.nodes, *i.impairs} or not (i.nodes or i.impairs)) and not _harmless(i)
         ]
         changes += [(r.since, r.since) for r in scene.masters_of(brokers) if r.since > _START_NS]
         kept = [reset.acked, *(at for at in of.committed_at if at > reset.acked)]
@@ -133,6 +134,11 @@ class Replays:
             if start - last <= self.slack:
                 ages.append(max(0, start - last) / SECOND)
         return min(ages, default=None)
+
+
+def _harmless(fault: FaultInterval) -> bool:
+    """True if a fault only slowed servers down, so that they forget nothing."""
+    return bool(fault.effects) and all(effect.kind == "slow" for effect in fault.effects)
 
 
 class _Spent:

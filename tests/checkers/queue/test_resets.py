@@ -230,6 +230,13 @@ def test_a_fault_may_undo_a_reset(killed_at: float, node: str, legal: bool) -> N
     assert [(a.name, a.legal is not None) for a in result.anomalies] == [("not-replayed", legal)]
 
 
+def test_a_slow_disk_undoes_no_reset() -> None:
+    story = Story()
+    story.reset(5, 2)
+    story.fault(6, 7, "n1", effects=[{"kind": "slow", "node": "n1"}])
+    assert found(story) == {"not-replayed"}
+
+
 def test_a_reset_is_what_the_broker_knows_until_a_pull() -> None:
     story = Story()
     story.reset(5, 2)
