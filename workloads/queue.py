@@ -2,8 +2,9 @@
 """Messages of a topic, consumed by a group: commits must stay, and no message may be skipped.
 
 Producers are those of `log`. Consumers pull from the master, commit, crash and rebalance (`consuming`), or they pop and
-acknowledge (`popping`). At the end, the group consumes every queue to its end. The broker's own figures (the committed
-offset and the end of the queue) prove this. Then the harness reads every replica completely, by its address.
+acknowledge (`popping`). With `--resets`, an administrator resets the group's offsets meanwhile (`resets`). At the end,
+the group consumes every queue to its end. The broker's own figures (the committed offset and the end of the queue)
+prove this. Then the harness reads every replica completely, by its address.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
 from infra.systems.outcome import Outcome
 from results.deployment import DeploymentRecord
+from results.figures import SECOND
 from results.op import UNREADABLE, Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
 from workloads.consuming import Consumers, Drain
@@ -27,6 +29,7 @@ from workloads.log import LogOptions, LogWorkload
 from workloads.messages import reader_count
 from workloads.places import Queue, queue_of
 from workloads.popping import INVISIBLE_MS, PopDrain, Poppers
+from workloads.resets import RESET, Resets, reset
 
 if TYPE_CHECKING:
     from checkers.base.api import Checker
@@ -60,6 +63,11 @@ class QueueOptions(LogOptions):
         low=1,
         high=300,
     )
+    resets: Seconds = option(
+        Seconds(0),
+        "How often an administrator resets the group's offsets: of one queue to an offset, or of all to a time or to "
+        "the end. 0: never.",
+    )
 
 
 class QueueWorkload(LogWorkload):
@@ -69,7 +77,7 @@ class QueueWorkload(LogWorkload):
     summary = "a consumer group that pulls or pops, with crashes and rebalances: no message or offset may be lost"
     prefix = "queue"
     judged_ops: ClassVar[Set[str]] = LogWorkload.judged_ops | {
-        "consume", "commit", "committed", "drain", "join", "leave", "rebalance", "pop", "ack", "extend"
+        "consume", "commit", "committed", "drain", "join", "leave", "rebalance", "pop", "ack", "extend", RESET
     }  # fmt: skip
     Options: ClassVar[type] = QueueOptions
 
@@ -80,6 +88,11 @@ class QueueWorkload(LogWorkload):
         self.invisible_ms = int(self.options.invisible * 1000)
         if self.pops and plan.client not in (None, "remoting"):
             raise PlanError(f"client is {plan.client!r}; with --consume pop only remoting is right")
+        if self.options.resets and plan.concurrency < 3:
+            raise PlanError(
+                f"concurrency is {plan.concurrency}; with --resets, {self.name} needs 3 clients: an administrator, a "
+                "consumer and a producer"
+            )
 
     async def setup(self, context: RunContext) -> None:
         """Makes the topic and the group on every broker."""
@@ -97,7 +110,13 @@ class QueueWorkload(LogWorkload):
             consumers = gen.rate(rate * POP_SHARE, Poppers(self.group, tuple(self._sources()), seed, self.invisible_ms))
         else:
             consumers = gen.rate(rate * CONSUMER_SHARE, Consumers(self.group, self.places.keys, seed))
-        return gen.reserve(reader_count(self.plan.concurrency), consumers, default=self.sends())
+        count, sends = reader_count(self.plan.concurrency - bool(self.options.resets)), self.sends()
+        load = gen.reserve(count, consumers, default=sends)
+        if not self.options.resets:
+            return load
+        every = int(self.options.resets * SECOND)
+        admin = Resets(self.group, self.places.keys, tuple(self._sources()), every, rng.getrandbits(32))
+        return gen.any_(admin, gen.reserve(1, None, default=load))
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Every queue consumed to its end, then every queue of every replica read through. One consumer alone pops too
@@ -120,28 +139,36 @@ class QueueWorkload(LogWorkload):
             found.setdefault(replace(queue, number=-1).key, []).append(queue.key)
         return found
 
+    def server_settings(self) -> Mapping[str, str]:
+        settings = super().server_settings()
+        return {**settings, "broker.useServerSideResetOffset": "true"} if self.options.resets else settings
+
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        from checkers.messages.queue import Deliveries, Leases, Offsets
+        from checkers.messages.queue import Deliveries, Leases, Offsets, Replays
 
         chosen = [*(super().judges(fs, identified) or ()), Deliveries()]
         if fs & {"commit", "committed"}:
             chosen.append(Offsets())
         if "pop" in fs:
             chosen.append(Leases())
+        if RESET in fs:
+            chosen.append(Replays())
         return chosen
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.messages.queue import Deliveries, Leases, Offsets
+        from checkers.messages.queue import Deliveries, Leases, Offsets, Replays
 
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         group = Leases(copied_within_s=within) if self.pops else Offsets(within)
-        return [*super().judged(deployment), Deliveries(within), group]
+        replays = [Replays(within)] if self.options.resets else []
+        return [*super().judged(deployment), Deliveries(within), group, *replays]
 
     @property
     def needed(self) -> Sequence[str]:
-        return ["send", "pop", "ack"] if self.pops else ["send", "consume", "commit"]
+        needed = ["send", "pop", "ack"] if self.pops else ["send", "consume", "commit"]
+        return [*needed, RESET] if self.options.resets else needed
 
 
 def _escape_readers(groups: Mapping[str, Sequence[str]]) -> list[str]:
@@ -166,7 +193,7 @@ class QueueOps(BrokerClient):
                 return await self.remake(op)
             case "assign" | "crash":
                 return Completion("ok", op.value, extra={"group": op.extra["group"]})
-            case "consume" | "commit" | "committed" | "drain" | "pop" | "ack" | "extend":
+            case "consume" | "commit" | "committed" | "drain" | "pop" | "ack" | "extend" | "reset":
                 return await self._at_master(op)
         raise ValueError(f"the queue workload does not know {op.f!r}")
 
@@ -193,6 +220,10 @@ class QueueOps(BrokerClient):
                 return await self._settle(op, queue, node, extra)
             case "drain":
                 return await self._drain(op, queue, node, extra)
+            case "reset":
+                outcome, completion = await reset(self.at(node), op, queue, extra)
+                self.learn(queue.group, node, outcome)
+                return completion
         broker, where = self.at(node), (queue.topic, queue.number, group)
         if op.f == "commit":
             answer = await broker.commit_offset(*where, op.value)

@@ -152,6 +152,10 @@ FLAGGED: Final = Check('has {"member": NAME, "gray": true or false}', _flag)
 REBALANCED: Final = Check('is answered with {"queues": [...], "gray": [...], "base": [...]}', _rebalanced)
 MADE: Final = Check("has the number of a topic's queues (a whole number from 1)", lambda v: _whole(v, 1))
 COUNT: Final = Check("is answered with the number of a topic's queues, or null", lambda v: v is None or _whole(v))
+RESET: Final = Check(
+    "is answered with the new offset (a whole number from 0) of each queue",
+    lambda v: isinstance(v, Mapping) and all(_text(queue) and _whole(offset) for queue, offset in v.items()),
+)
 NODES: Final = Check("a list of names", lambda v: _is_list(v, _text))
 NAME: Final = Check("a name", _text)
 FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
@@ -210,6 +214,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "held": Form(ANY, HELD, keyed=False),
     "in-sync": Form(ANY, COUNTED, _WHO, ("node",), keyed=False),
     "settings": Form(ANY, SETTINGS, _WHO, ("node",), keyed=False),
+    "reset": Form(ASKED, RESET, {**_GROUP, "ago_ms": OFFSET}, ("group",)),
     "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
     "crash": Form(ANY, ANY, _GROUP, keyed=False),
     "join": Form(ANY, ANY, {**_MEMBER, "gray": FLAG}, ("member",), keyed=False),

@@ -7,8 +7,8 @@ sets of queues, each with all ops on them. Two queues are in one part if a messa
 and seen in the other.
 
 Ops without a queue go to every part: those of the nemesis, those that change a process' position (`assign`, `crash`,
-`seek`), and a `pop`, of which a part has the messages of its own queues. One worker holds a part. A history with few
-queues, or whose messages move between all of them, has few parts.
+`seek`), and a `pop`, of which a part has the messages of its own queues. So does a `reset`, which may be of all queues.
+One worker holds a part. A history with few queues, or whose messages move between all of them, has few parts.
 
 A history gives no verdict if its ops do not pair (`results.history`), or if its indices or times are out of order. This
 is checked first, by process, and such a run is `unknown` here.
@@ -68,7 +68,7 @@ class PartResult(NamedTuple):
 
 def messages_of(row: OpRow) -> Iterator[tuple[str, Any]]:
     """Yields (queue, message) of every message that an op sends or returns, in any queue; (queue, None) of others."""
-    if row.process < 0:
+    if row.process < 0 or row.f == "reset":
         return
     value = None if row.value is None else json.loads(row.value)
     if row.key is not None:
@@ -104,7 +104,7 @@ def divided(queues: Iterable[str], together: Iterable[Iterable[str]]) -> dict[st
 
 def parts_of(row: OpRow, part_of: Mapping[str, int]) -> Iterable[int]:
     """The parts that an op goes to."""
-    if row.process < 0 or row.key is None:
+    if row.process < 0 or row.key is None or row.f == "reset":
         return dict.fromkeys(part_of.values())
     return (part_of[row.key],)
 

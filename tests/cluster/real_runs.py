@@ -187,6 +187,10 @@ class Run:
         measured = ("ms", "stats")
         return {r["checker"]: {k: v for k, v in r.items() if k not in measured} for r in self.verdict["results"]}
 
+    def stats(self, checker: str) -> dict[str, Any]:
+        """The `stats` of a checker in `verdict.json`."""
+        return next(dict(r["stats"]) for r in self.verdict["results"] if r["checker"] == checker)
+
 
 def is_inject(op: Op) -> bool:
     """An injection that is done (its completion)."""

@@ -23,7 +23,7 @@ def test_topics_come_and_go(tmp_path: Path, nemesis: str) -> None:
     results = ended.results()
     found = {a["name"] for result in results.values() for a in result["anomalies"]}
     assert not found & OURS, ended.out
-    stats = results["lives"]["stats"]
+    stats = ended.stats("lives")
     assert stats["deleted"] > 2, ended.out
     assert stats["made_again"] > 0, ended.out
     assert stats["asked"] >= stats["topics"] // 2, ended.out

@@ -63,6 +63,10 @@ async def group(broker: Broker) -> Outcome:
     return (await broker.heartbeat("c", producers=["p"])).outcome
 
 
+async def reset(broker: Broker) -> Outcome:
+    return (await broker.reset_offsets("t", "g")).outcome
+
+
 CALLS: dict[Operation, Callable[[Broker], Awaitable[Outcome]]] = {
     "send": send,
     "read": read,
@@ -74,6 +78,7 @@ CALLS: dict[Operation, Callable[[Broker], Awaitable[Outcome]]] = {
     "end": end,
     "recall": recall,
     "group": group,
+    "reset": reset,
 }
 CHANGES = [operation for operation in CALLS if operation != "read"]
 
@@ -101,6 +106,12 @@ CASES: list[tuple[Operation, int, str | None, bool | None, OutcomeType]] = [
     ("send", 1, "UNKNOWN_ERROR DEFAULT", True, "info"),
     ("send", 1, "java.lang.NullPointerException", None, "info"),
     ("extend", 1, None, None, "info"),
+    ("reset", 1, "Can not reset offset in slave broker", None, "fail"),
+    ("reset", 1, "Target offset 9 not in consume queue range [0-4]", None, "fail"),
+    ("reset", 1, "No queues to reset.", None, "fail"),
+    ("reset", 1, "java.lang.NullPointerException", None, "info"),
+    ("reset", 206, "Consumer not online, so can not reset offset", None, "fail"),
+    ("reset", 17, "Topic t does not exist", None, "fail"),
     ("end", 1, REPLICAS, False, "fail"),
     ("end", 1, REPLICAS, True, "info"),
     ("end", 1, "The transaction state table offset wrong", None, "info"),
@@ -178,6 +189,7 @@ SUCCESS: dict[Operation, ToyServer] = {
     "pop": ToyServer(popTime="1", invisibleTime="2", reviveQid="0", restNum="0"),
     "extend": ToyServer(popTime="1", invisibleTime="2", reviveQid="0"),
     "lock": ToyServer(body=b'{"lockOKMQSet":[]}'),
+    "reset": ToyServer(body=b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5}}'),
 }
 
 
@@ -190,6 +202,41 @@ def test_success(operation: Operation) -> None:
             await broker.close()
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"offsetTable":{{"queueId":0,"topic":"t"}:"x"}}', b'{"offsetTable":{7:7}}']
+)
+def test_a_reset_with_an_unreadable_answer_is_not_known(body: bytes) -> None:
+    async def test() -> None:
+        async with serving(ToyServer(body=body)) as (host, port):
+            broker = Broker(host, port, deadline_s=LONG)
+            done = await broker.reset_offsets("t", "g")
+            await broker.close()
+        assert (done.outcome.type, done.offsets) == ("info", {})
+        assert "invalid" in done.outcome.why
+
+    run(test)
+
+
+def test_a_reset_names_the_new_offset_of_each_queue() -> None:
+    table = (
+        b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5,{"brokerName":"a","queueId":3,"topic":"t"}:0,'
+        b'{"brokerName":"a","queueId":4,"topic":"t"}:-1}}'
+    )
+    server = ToyServer(body=table)
+
+    async def test() -> None:
+        async with serving(server) as (host, port):
+            broker = Broker(host, port, deadline_s=LONG)
+            done = await broker.reset_offsets("t", "g", queue=3, offset=0, time_ms=0)
+            await broker.close()
+        assert done.offsets == {0: 5, 3: 0}
+
+    run(test)
+    (request,) = server.requests
+    asked = {"topic": "t", "group": "g", "queueId": "3", "timestamp": "0", "isForce": "true", "offset": "0"}
+    assert (request.code, dict(request.ext)) == (222, asked)
 
 
 def test_every_line_has_a_case_that_it_decides() -> None:

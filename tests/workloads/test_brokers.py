@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -364,3 +365,38 @@ def test_who_pops_looks_for_the_master_again() -> None:
 
     run(test)
     assert (nodes, masters.asked) == (["n1", "n1", "n2"], 2)
+
+
+def resets(extra: dict[str, Any], key: str = KEY, value: int | None = None) -> tuple[Completion, Frame]:
+    """A reset with these extras, and the request that a broker got."""
+    server = ToyServer(body=b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5}}')
+    done: list[Completion] = []
+
+    async def test() -> None:
+        async with serving(server) as where:
+            client = QueueOps(places({"n1": where}), Named("n1"), Beliefs(), LONG, False)
+            done.append(await client.invoke(Op(0, 0, 0, "invoke", "reset", key, value, extra={"group": "g", **extra})))
+            await client.close()
+
+    run(test)
+    return done[0], server.requests[0]
+
+
+def test_a_reset_to_an_offset_names_one_queue() -> None:
+    done, request = resets({"to": "offset"}, value=5)
+    assert (done.type, done.value) == ("ok", {KEY: 5})
+    assert (request.ext["queueId"], request.ext["offset"], request.ext["timestamp"]) == ("0", "5", "0")
+
+
+def test_a_reset_to_the_end_names_all_queues() -> None:
+    done, request = resets({"to": "end"}, key="t:a:-1")
+    assert (done.type, done.value) == ("ok", {KEY: 5})
+    assert (request.ext["queueId"], request.ext["timestamp"], "offset" in request.ext) == ("-1", "-1", False)
+
+
+def test_a_reset_to_a_time_sends_the_time() -> None:
+    done, request = resets({"to": "time", "ago_ms": 5000}, key="t:a:-1")
+    assert done.extra is not None
+    assert done.extra["time_ms"] == int(request.ext["timestamp"])
+    assert -1000 < int(request.ext["timestamp"]) - (time.time() * 1000 - 5000) <= 0
+    assert done.extra["ago_ms"] == 5000

@@ -9,7 +9,7 @@ offset.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -17,13 +17,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from checkers.base.legality import Permit, conclude, permission
-from checkers.messages.log.columns import INFO, NONE, OK, Bools, Ints
+from checkers.messages.log.columns import CONSUME, INFO, NONE, OK, Bools, Ints
 from checkers.messages.log.groups import AnomalyText, Case, times
 from checkers.messages.log.order import Gap, OffsetIndex, Skip, backward_reads, holes, inversions, skips
 from checkers.messages.log.outcomes import MessageOutcomes, study
 from checkers.messages.log.positions import Step, missteps
 from checkers.messages.log.teller import AnomalyWriter
 from checkers.messages.ops import of_messages
+from checkers.messages.resets import resets_of
 from results.figures import many
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Excuse, merged
@@ -75,7 +76,10 @@ class LogAnomalies:
             "sightings": len(found.sightings.id),
             "undecided": outcomes.undecided,
         }
-        return Findings(_Judge(run, outcomes).anomalies(), stats, list(_excuses(outcomes)))
+        judge = _Judge(run, outcomes)
+        moved = len(judge.by_reset)
+        excuses = [*_excuses(outcomes), *([Excuse("moved-by-reset", moved, _MOVED)] if moved else [])]
+        return Findings(judge.anomalies(), stats, excuses)
 
     def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
         """The result for the run that these parts make up. Of `run`, only the permissions are read."""
@@ -112,6 +116,7 @@ def _excuses(outcomes: MessageOutcomes) -> Iterator[Excuse]:
 
 
 _STRETCHES: Final = 100
+_MOVED: Final = "an administrator reset the group's offset there"
 
 
 class _Judge(AnomalyWriter):
@@ -368,7 +373,23 @@ class _Judge(AnomalyWriter):
 
     @cached_property
     def skips(self) -> tuple[list[Skip], list[Gap]]:
-        return skips(self.facts, self.outcomes, self.final_offsets)
+        skipped, gaps = skips(self.facts, self.outcomes, self.final_offsets)
+        return [s for s in skipped if s.gap.read not in self.by_reset], [g for g in gaps if g.read not in self.by_reset]
+
+    @cached_property
+    def by_reset(self) -> Set[int]:
+        """The empty answers to consumers that pointed to an offset because a reset had set it."""
+        reads, resets = self.facts.reads, resets_of(self.run.history)
+        if not resets:
+            return frozenset()
+        rows = np.nonzero((reads.f == CONSUME) & (reads.count == 0) & (reads.next > reads.requested))[0]
+        found = set()
+        for row in rows.tolist():
+            group = self.run.history[int(reads.start[row])].extra.get("group")
+            queue, to, end = self.facts.queues[int(reads.queue[row])], int(reads.next[row]), int(reads.end[row])
+            if any(r.low <= to <= r.high and r.start < end for r in resets.of(str(group), queue)):
+                found.add(row)
+        return found
 
     def skipped(self) -> list[Anomaly]:
         sends = self.facts.sends

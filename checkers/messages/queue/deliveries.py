@@ -6,17 +6,22 @@ after that only if a broker may have forgotten the commit (`checkers.messages.qu
 shown. A consumer that starts below a commit which the broker must remember received messages again without a reason. A
 missing delivery is a violation, too. When the group is drained (its position equals the end of the queue, as the broker
 reports), every acknowledged message that still exists must have been delivered.
+
+A reset of the group's offsets (`checkers.messages.resets`) permits the redelivery of what it went back to, and
+passes over what lies below its target. Everything else is judged as without it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.log.columns import OK
@@ -25,6 +30,7 @@ from checkers.messages.log.outcomes import MessageOutcomes, study
 from checkers.messages.ops import of_messages
 from checkers.messages.queue.memory import OffsetMemory
 from checkers.messages.queue.offsets import SHORT_LIFE, Query, contradicted, ledgers
+from checkers.messages.resets import FOREVER, GroupResets, Reset, resets_of
 from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
@@ -34,6 +40,9 @@ _FORGOTTEN = "at-least-once: a broker that was restarted, or became master, may 
 _NOT_DECIDED = f"at-least-once: {SHORT_LIFE}, and may not have written its committed offsets"
 _COMMITTED_LOWER = "at-least-once: the group itself had committed a lower offset since"
 _UNKNOWN_POSITION = "at-least-once: the history does not show from which committed offset the consumer started"
+_RESET = "an administrator reset the group's offset to the message or below it"
+_PASSED = "an administrator reset the group's offset past the message"
+_MOVED = 21
 _LISTED = 50
 _OPS = 12
 
@@ -43,7 +52,8 @@ class Consumption:
     """The consumption of one queue by one group.
 
     deliveries  offset -> its deliveries, in order; `ids` of all messages delivered, also from a retry topic.
-    commits     (index of the acknowledgement, offset).
+    commits     (index of the acknowledgement, offset). committed_at: the times (ns) of the acknowledgements.
+    copies      id of a message that returned through the retry topic -> its deliveries from here, in order.
     end         the offset up to which the drain is proven complete, or None.
     retries     True if only returned messages were delivered from here: the retry topic of a group that pops. Its
                 messages are in another queue as well, and that one is drained.
@@ -52,12 +62,14 @@ class Consumption:
     deliveries: dict[int, list[Call]] = field(default_factory=dict)
     ids: set[Any] = field(default_factory=set)
     commits: list[tuple[int, int]] = field(default_factory=list)
+    committed_at: list[int] = field(default_factory=list)
+    copies: dict[Any, list[Call]] = field(default_factory=dict)
     end: int | None = None
     retries: bool = False
 
 
 class Deliveries:
-    """`lost-to-group`, `redelivered`; unknown if a drain is not proven complete.
+    """`lost-to-group`, `skipped-by-reset`, `redelivered`; unknown if a drain is not proven complete.
 
     `copied_within_s`: see `Offsets`.
     """
@@ -72,11 +84,11 @@ class Deliveries:
         """`stats`: `groups`, `deliveries`, `messages` delivered, `again`: deliveries beyond the first, `after_commit`:
         those of them that followed a commit which covered the message.
         """
-        groups = _consumption(run.history)
+        groups, resets = consumption(run.history), resets_of(run.history)
         total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
         outcomes, scene = study(run), RunTimeline(run)
         distinct = sum(len(c.deliveries) for c in groups.values())
-        again = {at: _again(c) for at, c in groups.items()}
+        again = {at: _again(c, bool(resets.of(*at))) for at, c in groups.items()}
         stats = {
             "groups": sorted({group for group, _ in groups}),
             "deliveries": total,
@@ -84,7 +96,11 @@ class Deliveries:
             "again": total - distinct,
             "after_commit": sum(map(len, again.values())),
         }
-        found = [*_lost(run, scene, outcomes, groups), *_redelivered(scene, again, _Causes(run, scene, self.slack))]
+        passed: list[Excuse] = []
+        found = [
+            *_lost(run, scene, outcomes, groups, resets, passed),
+            *_redelivered(scene, again, _Causes(run, scene, self.slack)),
+        ]
         open_ = sorted(
             {f"{group} on {queue}" for (group, queue), c in groups.items() if c.end is None and not c.retries}
         )
@@ -95,10 +111,11 @@ class Deliveries:
             unknown = f"it is not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
             unknown += f" and {len(open_) - 4} more" if len(open_) > 4 else ""
         reason = f"{distinct:,} messages delivered, {total - distinct:,} times again"
-        return conclude(self.name, run, found, stats, reason, unknown)
+        return replace(conclude(self.name, run, found, stats, reason, unknown), excuses=merged(passed))
 
 
-def _consumption(history: History) -> dict[tuple[str, str], Consumption]:
+def consumption(history: History) -> dict[tuple[str, str], Consumption]:
+    """(group, queue) -> its consumption."""
     found: dict[tuple[str, str], Consumption] = {}
     for call in history.clients.calls:
         f, done = call.invoke.f, call.completion
@@ -113,7 +130,9 @@ def _consumption(history: History) -> dict[tuple[str, str], Consumption]:
                 of = found.setdefault((group, str(queue)), Consumption())
                 of.ids.add(identity)
                 of.retries = bool(retried)
-                if not retried:
+                if retried:
+                    of.copies.setdefault(identity, []).append(call)
+                else:
                     of.deliveries.setdefault(offset, []).append(call)
         elif call.invoke.key is not None:
             _note(found.setdefault((group, call.invoke.key), Consumption()), call, f, done.value, done.index)
@@ -127,6 +146,7 @@ def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
             of.deliveries.setdefault(offset, []).append(call)
     elif f == "commit":
         of.commits.append((index, call.invoke.value))
+        of.committed_at.append(call.end or call.start)
     elif isinstance(value, Mapping):
         end, reached = value.get("max"), value.get("consumed_to")
         if isinstance(end, int) and isinstance(reached, int) and reached >= end:
@@ -134,9 +154,15 @@ def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
 
 
 def _lost(
-    run: RunRecord, scene: RunTimeline, outcomes: MessageOutcomes, groups: Mapping[tuple[str, str], Consumption]
+    run: RunRecord,
+    scene: RunTimeline,
+    outcomes: MessageOutcomes,
+    groups: Mapping[tuple[str, str], Consumption],
+    resets: GroupResets,
+    passed: list[Excuse],
 ) -> Iterator[Anomaly]:
     """Yields messages that were acknowledged, exist, are below the end of a complete drain, and were never delivered.
+    Those that a reset passed over are counted in `passed` instead.
 
     If another message had been delivered from the same offset, and is gone, the loss of that one is the cause: the case
     is legal if that loss is.
@@ -147,6 +173,15 @@ def _lost(
         mine = {queue: of for (name, queue), of in groups.items() if name == group}
         delivered: set[Any] = set().union(*(of.ids for of in mine.values()))
         missed = [m for queue, of in mine.items() for m in _missed(outcomes, queue, of, delivered)]
+        if resets:
+            ends = outcomes.facts.sends.end
+            over = {m for m in missed if resets.passes(group, m.queue, m.offset, int(ends[m.send]))}
+            passed += [Excuse("passed-over", len(over), _PASSED)] if over else []
+            order = {queue: _in_order(of) for queue, of in mine.items()}
+            found = ((m, _skipping(resets.of(group, m.queue), order[m.queue], m.offset)) for m in missed)
+            skips = {m: reset for m, reset in found if reset is not None and m not in over}
+            yield from _skipped_by_reset(scene, outcomes, group, skips)
+            missed = [m for m in missed if m not in over and m not in skips]
         yield from _lost_to_group(run, scene, outcomes, group, [m for m in missed if not m.reused], None)
         yield from _lost_to_group(run, scene, outcomes, group, [m for m in missed if m.reused], why)
 
@@ -213,8 +248,44 @@ def _lost_to_group(
     )
 
 
-def _again(of: Consumption) -> list[tuple[int, Call, int]]:
-    """(offset, delivery, index of the commit) for deliveries requested after a commit that covers the message."""
+def _in_order(of: Consumption) -> list[tuple[int, int]]:
+    """(index of the request, offset) of each delivery, in order."""
+    return sorted((call.invoke.index, offset) for offset, calls in of.deliveries.items() for call in calls)
+
+
+def _skipping(resets: Sequence[Reset], order: Sequence[tuple[int, int]], offset: int) -> Reset | None:
+    """The last reset to a message or below it after which the group continued above it; None: none did."""
+    for reset in reversed(resets):
+        if reset.sure and reset.high <= offset:
+            at = bisect_left(order, (reset.end, 0))
+            if at < len(order) and order[at][1] > offset:
+                return reset
+    return None
+
+
+def _skipped_by_reset(
+    scene: RunTimeline, outcomes: MessageOutcomes, group: str, skips: Mapping[_Missed, Reset]
+) -> Iterator[Anomaly]:
+    sends = outcomes.facts.sends
+    cases = [
+        Case(
+            reset.acked,
+            reset.acked,
+            [reset.start, int(sends.start[m.send])],
+            f"message {sends.id[m.send]} at offset {m.offset} of {m.queue}, although the reset that {reset.node} "
+            f"acknowledged at {clock(reset.acked)} was to offset {reset.high}",
+            key=m.queue,
+        )
+        for m, reset in skips.items()
+    ]
+    what = f"{{n}} messages were never delivered to group {group}, which continued above them after a reset"
+    yield from anomalies(scene, "skipped-by-reset", cases, what, whole=True)
+
+
+def _again(of: Consumption, last: bool = False) -> list[tuple[int, Call, int]]:
+    """(offset, delivery, index of the commit) for deliveries requested after a commit that covers the message. The
+    commit is the first such one, or the `last` before the delivery.
+    """
     first: list[tuple[int, int]] = []  # (offset, index) of commits that reach further than all before them
     for index, offset in sorted(of.commits):
         if not first or offset > first[-1][0]:
@@ -225,7 +296,9 @@ def _again(of: Consumption) -> list[tuple[int, Call, int]]:
         at = int(np.searchsorted(offsets, offset, side="right"))
         if at < len(first) and len(calls) > 1:
             commit = first[at][1]
-            found += [(offset, call, commit) for call in calls[1:] if call.invoke.index > commit]
+            some = [call for call in calls[1:] if call.invoke.index > commit]
+            covering = sorted(index for index, to in of.commits if to > offset) if last and some else [commit]
+            found += [(offset, c, covering[bisect_left(covering, c.invoke.index) - 1]) for c in some]
     return found
 
 
@@ -241,6 +314,34 @@ class _Causes:
                 process = run.history[query.start].process
                 self.answers.setdefault((group, queue, process), []).append(query)
         self._memories: dict[str | None, tuple[OffsetMemory, OffsetMemory]] = {}
+        self.resets = resets_of(run.history)
+        self.moves: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
+        """(group, queue, process) -> the answers that sent a consumer back within the queue: (index, offset)."""
+        for call in run.history.clients.calls:
+            if call.invoke.f == "consume" and call.outcome == "ok" and (to := _sent_back(call)) is not None:
+                place = str(call.invoke.extra.get("group")), str(call.invoke.key), call.invoke.process
+                self.moves.setdefault(place, []).append((call.completion.index if call.completion else 0, to))
+
+    def by_reset(self, group: str, queue: str, offset: int, call: Call) -> bool:
+        """True if a reset explains a delivery: it went back to the offset or below, and the group has not certainly
+        committed past the offset since then.
+        """
+        end = FOREVER if call.completion is None else call.completion.index
+        back = [r for r in self.resets.of(group, queue) if r.low <= offset and r.start < end]
+        if not back:
+            return False
+        commits = self.ledgers[group, queue].commits if (group, queue) in self.ledgers else []
+        past = [c.start for c in commits if c.until is None and (c.offset or 0) > offset and c.end < call.invoke.index]
+        return any(not any(start > r.taken for start in past) for r in back)
+
+    def moved(self, group: str, queue: str, offset: int, call: Call) -> bool:
+        """True if the consumer came to an offset because the broker had sent it back to there, or below, after its last
+        start.
+        """
+        place = group, queue, call.invoke.process
+        moves = [(at, to) for at, to in self.moves.get(place, ()) if at < call.invoke.index and to <= offset]
+        starts = [query.end for query in self.answers.get(place, ()) if query.end < call.invoke.index]
+        return bool(moves) and moves[-1][0] > max(starts, default=-1)
 
     def excuse(self, group: str, queue: str, offset: int, call: Call, commit: int) -> Excuse | None:
         """The excuse for a delivery; None if the broker had no right to forget the commit at this index.
@@ -248,11 +349,16 @@ class _Causes:
         The consumer started from the last answer at or below the offset.
         """
         answers = self.answers.get((group, queue, call.invoke.process), ())
+        if self.by_reset(group, queue, offset, call):
+            return Excuse("redelivered", 1, _RESET)
+        if self.moved(group, queue, offset, call):
+            return None
         earlier = (query for query in reversed(answers) if query.end < call.invoke.index)
         start = next((query for query in earlier if (query.offset or 0) <= offset), None)
         if start is None or start.start < commit:
             return Excuse("redelivered", 1, _UNKNOWN_POSITION)
-        lower = (c for c in self.ledgers[group, queue].commits if c.offset <= offset and commit < c.start < start.end)
+        commits = self.ledgers[group, queue].commits
+        lower = (c for c in commits if (c.offset or 0) <= offset and commit < c.start < start.end)
         if next(lower, None) is not None:
             return Excuse("redelivered", 1, _COMMITTED_LOWER)
         brokers = group_of(queue)
@@ -270,6 +376,17 @@ class _Causes:
         if contradicted(ledger, start, since, of_whole_lives.inherited(since, start.node)) is not None:
             return Excuse("redelivered", 1, _NOT_DECIDED, None, age)
         return Excuse("redelivered", 1, _FORGOTTEN, memory.limit_s(since, start.node), age)
+
+
+def _sent_back(call: Call) -> int | None:
+    """The offset to which an answer sent a consumer that had requested a higher one within the queue; None: it did not.
+    Only a reset does that.
+    """
+    extra: Mapping[str, Any] = {} if call.completion is None else call.completion.extra
+    to, end, at = extra.get("next"), extra.get("max"), call.invoke.value
+    if extra.get("code") != _MOVED or not (isinstance(to, int) and isinstance(end, int) and isinstance(at, int)):
+        return None
+    return to if to < at <= end else None
 
 
 def _redelivered(

@@ -13,6 +13,9 @@ the check point of the other is still due.
 Slaves receive pop progress and acknowledgements with the consumer offsets (`checkers.messages.queue.offsets`). A change
 of master may therefore redeliver messages that were popped or acknowledged shortly before. This is at-least-once: shown
 and permitted.
+
+A reset of the group's offset (`checkers.messages.resets`) delivers each place at its target or above it once more,
+whatever became of the earlier deliveries.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import Part, conclude
 from checkers.base.timeline import RunTimeline
 from checkers.messages.ops import of_messages
+from checkers.messages.resets import FOREVER, resets_of
 from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
@@ -41,6 +45,7 @@ _RETURNING_NS = 30 * SECOND
 _AFTER_A_FAULT = (
     "a change of master may redeliver messages that were popped or acknowledged shortly before (at least once)"
 )
+_RESET = "an administrator reset the group's offset to the message or below it"
 
 
 Place = tuple[str, bool, int]
@@ -86,12 +91,12 @@ Doubled = tuple[str, int, Any, Lease, Sequence[Forgotten]]
 @dataclass
 class _Held:
     """The life of one message in one group. `acked`: the first acknowledgement that was accepted. `handles`: those of
-    all deliveries whose acknowledgement was accepted.
+    all deliveries whose acknowledgement was accepted, with the first such call.
     """
 
     leases: list[Lease] = field(default_factory=list)
     acked: Call | None = None
-    handles: set[str] = field(default_factory=set)
+    handles: dict[str, Call] = field(default_factory=dict)
     renewed: dict[str, str] = field(default_factory=dict)
     """A handle that an extension returned -> the one of the delivery."""
     perhaps: bool = False
@@ -120,7 +125,7 @@ class Leases:
         leases = sum(len(life.leases) for life in held.values())
         if not leases:
             return CheckResult(self.name, Verdict.UNKNOWN, "nothing was popped")
-        scene, made = RunTimeline(run), _made(held)
+        scene, made, replays = RunTimeline(run), _made(held), _Replays(held, run.history)
         stats = {
             "messages": len(held),
             "leases": leases,
@@ -135,20 +140,20 @@ class Leases:
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
                 gone.append((group, identity, last))
         found = [
-            *self._leased_twice(scene, twice),
-            *self._acked_redelivered(scene, after),
+            *self._leased_twice(scene, replays, twice),
+            *self._acked_redelivered(scene, replays, after),
             *_never_returned(scene, gone, last_pop, self.limit),
         ]
         return conclude(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
-    def _leased_twice(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
-        for part in self._divided(scene, cases):
+    def _leased_twice(self, scene: RunTimeline, replays: _Replays, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
+        for part in self._divided(scene, replays, cases):
             some = [_case(a, b, _twice(identity, a, b)) for _, identity, a, b, _ in part.cases]
             what = f"{{n}} messages were leased twice at once in group {part.cases[0][0]}"
             yield from anomalies(scene, "leased-twice", some, what, legal=part.legal, more=part.details, whole=True)
 
-    def _acked_redelivered(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
-        for part in self._divided(scene, cases):
+    def _acked_redelivered(self, scene: RunTimeline, replays: _Replays, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
+        for part in self._divided(scene, replays, cases):
             some = [_case(ack, b, _after(identity, ack, b)) for _, identity, ack, b, _ in part.cases]
             group = part.cases[0][0]
             what = f"{{n}} messages were delivered to group {group} after their acknowledgement had been accepted"
@@ -156,19 +161,25 @@ class Leases:
                 scene, "acked-redelivered", some, what, legal=part.legal, more=part.details, whole=True
             )
 
-    def _divided(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Part[Doubled]]:
-        """Yields the cases that nothing permits, then the others, with the longest time from the fact that the brokers
-        must have forgotten to the fault, or change of master, that explains it.
+    def _divided(self, scene: RunTimeline, replays: _Replays, cases: Sequence[Doubled]) -> Iterator[Part[Doubled]]:
+        """Yields the cases that nothing permits, then those that a reset explains, then the others, with the longest
+        time from the fact that the brokers must have forgotten to the fault, or change of master, that explains it.
         """
         wrong: list[Doubled] = []
+        by_reset: list[Doubled] = []
         legal: list[Doubled] = []
         ages: list[float] = []
         for case in cases:
+            if any(replays.explains(case[0], case[1], one[2]) for one in case[4]):
+                by_reset.append(case)
+                continue
             found = [age for one in case[4] if (age := self._forgotten(scene, *one)) is not None]
             (legal if found else wrong).append(case)
             ages += [min(found)] if found else []
         if wrong:
             yield Part(wrong)
+        if by_reset:
+            yield Part(by_reset, _RESET)
         if legal:
             yield Part(legal, _AFTER_A_FAULT, {"bound_s": self.slack / SECOND, "nearest_s": round(max(ages), 3)})
 
@@ -186,6 +197,66 @@ class Leases:
             if start - self.slack <= last and start <= until and (end is None or first <= end + _RETURNING_NS)
         )
         return min(ages, default=None)
+
+
+class _Replays:
+    """The deliveries that resets explain.
+
+    * Of each place, one for each reset to it or below it.
+    * The return of such a delivery that was not acknowledged in time.
+    * If the answer to a pop was lost, the return of what it took: either it was such a delivery, or one came although
+      the lost pop had the message.
+    """
+
+    def __init__(self, held: Mapping[tuple[str, int], _Held], history: History) -> None:
+        self.held, self.resets = held, resets_of(history)
+        self._lost: dict[str, list[int]] = {}
+        """group -> the times (ns) at which the leases of pops without an answer may end, at the earliest."""
+        for call in history.clients.calls if self.resets else ():
+            if call.invoke.f == "pop" and call.outcome == "info":
+                time = int(call.invoke.extra.get("invisible_ms") or 0) * _MS
+                self._lost.setdefault(str(call.invoke.extra.get("group")), []).append(call.start + time)
+        self._starts: dict[tuple[str, Place], list[int]] = {}
+        for (group, _), life in held.items() if self.resets else ():
+            for lease in life.leases:
+                self._starts.setdefault((group, lease.place), []).append(lease.call.invoke.index)
+
+    def explains(self, group: str, identity: int, lease: Lease) -> bool:
+        """True if a reset may be the reason for a delivery."""
+        if not self.resets:
+            return False
+        life = self.held[group, identity]
+        before = sorted((a for a in life.leases if a.call.start < lease.call.start), key=lambda a: a.call.start)
+        explained: list[Lease] = []
+        for one in [*before, lease]:
+            end = one.call.end or 0
+            returned = one.copy and any(_unsettled(life, a) and a.sure <= end for a in explained)
+            lost = one.copy and any(until <= end for until in self._lost.get(group, ()))
+            if returned or (lost and self._reset(group, before, one)) or self._replayed(group, one):
+                explained.append(one)
+        return bool(explained) and explained[-1] is lease
+
+    def _reset(self, group: str, before: Sequence[Lease], copy: Lease) -> bool:
+        """True if a reset to the message's own place, or below, was requested before a copy of it came."""
+        end = FOREVER if copy.call.completion is None else copy.call.completion.index
+        places = {(a.queue, a.offset) for a in before if not a.copy}
+        return any(r.low <= offset and r.start < end for queue, offset in places for r in self.resets.of(group, queue))
+
+    def _replayed(self, group: str, lease: Lease) -> bool:
+        """True if no earlier delivery of the place was requested after a reset to it, or below, was acknowledged."""
+        if lease.copy:
+            return False
+        done = lease.call.completion
+        start, end = lease.call.invoke.index, FOREVER if done is None else done.index
+        back = [r for r in self.resets.of(group, lease.queue) if r.low <= lease.offset and r.start < end]
+        starts = self._starts.get((group, lease.place), ())
+        return any(not any(r.end < other < start for other in starts) for r in back)
+
+
+def _unsettled(life: _Held, lease: Lease) -> bool:
+    """True unless a delivery was acknowledged while its lease certainly ran."""
+    ack = life.handles.get(lease.handle)
+    return ack is None or (ack.end or 0) >= lease.sure
 
 
 def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
@@ -209,7 +280,7 @@ def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, in
                 continue
             if f == "ack" and call.outcome == "ok":
                 life.acked = life.acked or call
-                life.handles.add(life.delivery(call))
+                life.handles.setdefault(life.delivery(call), call)
             else:
                 life.perhaps = True
                 if f == "extend" and done is not None and done.type == "ok":

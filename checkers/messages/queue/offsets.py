@@ -18,6 +18,7 @@ from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.ops import of_messages
 from checkers.messages.queue.memory import FIRST_WRITE_S, MARGIN_S, OffsetMemory, Reign
+from checkers.messages.resets import GroupResets, resets_of
 from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
@@ -32,13 +33,27 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`end`: index of the acknowledgement, or `_FOREVER`; `acked`: its time in ns."""
+    """`end`: index of the acknowledgement, or `_FOREVER`; `acked`: its time in ns.
+
+    offset  None: any offset, as of a reset to a time without an answer.
+    until   for a reset: the index until which it may replace commits (`Reset.taken`); None: `end`.
+    """
 
     start: int
     end: int
     acked: int
-    offset: int
+    offset: int | None
     node: str
+    until: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The index until which it may take effect."""
+        return self.end if self.until is None else self.until
+
+    def sets(self, offset: int | None) -> bool:
+        """True if it may be the source of this offset."""
+        return self.offset == offset or self.offset is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +83,7 @@ class CommitLedger:
     @cached_property
     def latest(self) -> list[int]:
         """The latest end among each commit and all before it."""
-        return list(accumulate((commit.end for commit in self.commits), max))
+        return list(accumulate((commit.last for commit in self.commits), max))
 
     def others(self, query: Query) -> int:
         """The time (ns) of the last commit, before a query, that another broker acknowledged; 0: none did."""
@@ -158,7 +173,7 @@ class Offsets:
 
 
 def ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:
-    """(group, queue) -> its commits and queries."""
+    """(group, queue) -> its commits and queries. A reset is a commit by an administrator."""
     found: dict[tuple[str, str], CommitLedger] = {}
     for call in history.clients.calls:
         f, key = call.invoke.f, call.invoke.key
@@ -174,7 +189,17 @@ def ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:
             offset = done.value if isinstance(done.value, int) and done.value >= 0 else None
             times = (call.invoke.time, done.time)
             ledger.queries.append(Query(call.invoke.index, done.index, *times, offset, node))
+    resets = resets_of(history)
+    for (group, queue), ledger in found.items() if resets else ():
+        ledger.commits += _by_resets(resets, group, queue)
+        ledger.commits.sort(key=lambda commit: commit.start)
     return found
+
+
+def _by_resets(resets: GroupResets, group: str, queue: str) -> Iterator[Commit]:
+    for reset in resets.of(group, queue):
+        offset = reset.low if reset.low == reset.high else None
+        yield Commit(reset.start, reset.end, reset.acked, offset, reset.node, reset.taken)
 
 
 def _commit(call: Call, node: str) -> Commit:
@@ -205,10 +230,10 @@ def contradicted(
     while at and ledger.latest[at - 1] >= from_:
         at -= 1
         commit = ledger.commits[at]
-        if commit.offset == query.offset and commit.end >= from_:
+        if commit.sets(query.offset) and commit.last >= from_:
             return None
     blamed = last if last is not None else ledger.commits[known - 1] if known else None
-    back = blamed is not None and (query.offset is None or query.offset < blamed.offset)
+    back = blamed is not None and (query.offset is None or query.offset < (blamed.offset or 0))
     return blamed, back
 
 
@@ -264,7 +289,7 @@ def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anoma
 
 
 def _committed(breach: _Breach) -> int:
-    return breach.last.offset if breach.last else 0
+    return (breach.last.offset or 0) if breach.last else 0
 
 
 def _words(last: Commit | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sim.rocketmq import Bug, simulate
+from stories import TimedStory
 
 from checkers.base.api import judge
 from checkers.base.legality import count
@@ -80,6 +81,23 @@ def test_the_parts_say_what_the_whole_says(bug: Bug | None) -> None:
         assert same(run) > 1, "nothing was divided"
         same(replace(run, environment={"permits": PERMITTED}))
     same(simulate(9, bug, expiring=True, anonymous=True)[0])
+
+
+@pytest.mark.parametrize("of", ["t:a:-1", "t:a:1"])
+def test_a_reset_is_known_in_the_part_of_its_queues(of: str) -> None:
+    story = TimedStory()
+    for number in (0, 1):
+        for n in range(4):
+            story.call(1 + n / 10, "send", f"t:a:{number}", 10 * number + n + 1, [n, 10 * number + n + 1], node="n1")
+        shown = [[n, 10 * number + n + 1] for n in range(4)]
+        about: dict[str, Any] = {"min": 0, "max": 4, "next": 4, "done": True, "phase": "final", "node": "n1"}
+        story.call(20, "replica-read", f"t:a:{number}", 0, shown, **about)
+        moved: dict[str, Any] = {"node": "n1", "code": 21, "min": 0, "max": 4, "next": 3, "group": "g"}
+        story.call(6, "consume", f"t:a:{number}", 1, [], **moved)
+    story.call(5, "reset", of, None, {f"t:a:{n}": 3 for n in (0, 1)}, group="g", node="n1", to="end")
+    run = story.run()
+    assert same(run) == 2
+    assert counts(by_queue(run)[0]) == ({} if of == "t:a:-1" else {("poll-skip", True): 1})
 
 
 def test_few_parts_of_many_queues_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,16 +21,18 @@ from infra.systems.outcome import Outcome, OutcomeType
 from infra.systems.remoting.connection import Malformed, Refused, RemotingError, TimedOut
 from infra.systems.rocketmq.protocol.codes import name_of
 
-Operation = Literal["send", "read", "pop", "commit", "ack", "extend", "lock", "end", "recall", "group"]
+Operation = Literal["send", "read", "pop", "commit", "ack", "extend", "lock", "end", "recall", "group", "reset"]
 """send: single, batch, half message. read: pull, offsets, anything without effect. commit: a consumer offset.
 extend: change an invisible time. lock: also unlock. end: of a transaction. group: heartbeat, leaving, sending back.
+reset: of a group's offsets, by an administrator.
 """
 
 READS: Final[Set[Operation]] = frozenset({"read"})
 POPS: Final[Set[Operation]] = frozenset({"pop"})
 SENDS: Final[Set[Operation]] = frozenset({"send", "recall"})
 ACKS: Final[Set[Operation]] = frozenset({"ack", "extend"})
-CHANGES: Final[Set[Operation]] = frozenset({"send", "pop", "commit", "ack", "extend", "lock", "end", "recall", "group"})
+RESETS: Final[Set[Operation]] = frozenset({"reset"})
+CHANGES: Final[Set[Operation]] = SENDS | POPS | ACKS | RESETS | frozenset({"commit", "lock", "end", "group"})
 ALL: Final = READS | CHANGES
 
 
@@ -135,6 +137,14 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         "timerwheelenable",
         operations=SENDS | POPS,
     ),
+    *(
+        _refused(1, why, "AdminBrokerProcessor.resetOffsetInner: checks in front of assignResetOffset", remark, RESETS)
+        for why, remark in (
+            ("a slave resets no offsets", "can not reset offset in slave broker"),
+            ("the offset is outside the queue", "not in consume queue range"),
+            ("the topic has no queues here", "no queues to reset"),
+        )
+    ),
     _unsure(1, "an error inside the broker, perhaps after the append", "SYSTEM_ERROR: any exception ends as this"),
     _refused(
         2, "the broker takes no such requests now", "NettyRemotingAbstract: rejectRequest; seen", "[rejectrequest]"
@@ -174,6 +184,12 @@ OUTCOMES: Final[tuple[Line, ...]] = (
     _refused(25, "the group's subscription is an old one", "PullMessageProcessor"),
     _refused(26, "this replica does not know the group", "PullMessageProcessor, PopMessageProcessor and others; seen"),
     _refused(29, "no legal parameter", "validation; seen with bad topic names, queues and offsets"),
+    _refused(
+        206,
+        "no member of the group is connected, and this broker resets the offsets of connected members only",
+        "Broker2Client.resetOffset, without useServerSideResetOffset",
+        operations=RESETS,
+    ),
     _refused(
         208,
         "the offset is outside the queue",

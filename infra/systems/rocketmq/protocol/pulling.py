@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of consumers that track their own offsets: pull from an offset on, and commit an offset.
+"""Requests of consumers that track their own offsets: pull from an offset on, and commit an offset; and the reset of a
+group's offsets by an administrator.
 
 Source: `PullMessageProcessor`, `AdminBrokerProcessor` and `ConsumerManageProcessor`, 5.3.3; seen with 5.5.0.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from infra.systems.outcome import Outcome
-from infra.systems.remoting.connection import Broken, RemotingError
+from infra.systems.remoting.connection import Broken, Malformed, RemotingError
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol import fastjson
 from infra.systems.rocketmq.protocol.codes import Request
 from infra.systems.rocketmq.protocol.link import Answer, Link, Unreadable
 from infra.systems.rocketmq.protocol.messages import Message
@@ -48,6 +52,15 @@ class Viewed:
 
     outcome: Outcome
     message: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsReset:
+    """The result of a reset. `offsets`: queue -> the group's new offset, if it is `ok`."""
+
+    outcome: Outcome
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    code: int | None = None
 
 
 class Pulling(Link):
@@ -128,6 +141,41 @@ class Pulling(Link):
         """
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "commitOffset": str(offset)}
         return await self.operate("commit", Request.UPDATE_CONSUMER_OFFSET, ext, deadline_s=deadline_s)
+
+    async def reset_offsets(
+        self,
+        topic: str,
+        group: str,
+        *,
+        queue: int = -1,
+        offset: int | None = None,
+        time_ms: int = -1,
+        deadline_s: float | None = None,
+    ) -> OffsetsReset:
+        """Resets the group's offsets of a queue, or of all queues of this broker (-1), as `mqadmin resetOffsetByTime`
+        does: one queue to an offset; else to the first message of a time (ms since 1970); -1: to the end, which
+        `mqadmin skipAccumulatedMessage` requests. The broker keeps the new offset until the next pull or pop. This
+        pull is answered with 21 and the offset as `next`; the broker ignores commits before it, and answers them with
+        success. Brokers without `useServerSideResetOffset` (the default before 5.2) answer 206.
+        """
+        ext = {"topic": topic, "group": group, "queueId": str(queue), "timestamp": str(time_ms), "isForce": "true"}
+        if offset is not None:
+            ext["offset"] = str(offset)
+        try:
+            frame = await self.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, ext, deadline_s=deadline_s)
+            outcome = self.judge("reset", frame)
+            return OffsetsReset(outcome, self._reset(frame, topic) if outcome.type == "ok" else {}, frame.code)
+        except RemotingError as error:
+            return OffsetsReset(outcome_of_error("reset", error))
+
+    def _reset(self, frame: Frame, topic: str) -> Mapping[int, int]:
+        try:
+            table = fastjson.loads(frame.body)["offsetTable"]
+            queues = [(json.loads(key), int(offset)) for key, offset in table.items()]
+            # A negative one: it found none, and changed nothing (ConsumerOffsetManager.assignResetOffset).
+            return {int(q["queueId"]): offset for q, offset in queues if q["topic"] == topic and offset >= 0}
+        except (ValueError, TypeError, KeyError, AttributeError) as e:
+            raise Malformed(f"{self.address}: invalid offsets after a reset: {type(e).__name__}: {e}") from None
 
     async def _offset(self, code: Request, ext: Mapping[str, str], deadline_s: float | None) -> Answer:
         try:
