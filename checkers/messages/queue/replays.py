@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.base.cases import Case, anomalies
-from checkers.base.legality import conclude
+from checkers.base.cases import Case, anomalies, of_parts
+from checkers.base.legality import Part, conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.log.columns import OK, Ints
 from checkers.messages.log.order import final_offsets
@@ -103,9 +103,11 @@ class Replays:
             what = "{n} resets on {queues} queues did not bring back every message that the group had received before"
             more = {"bound_s": self.slack / SECOND, "nearest_s": round(max(ages), 3)} if why is not None else {}
             found_all += anomalies(scene, "not-replayed", some, what, legal=why, more=more, whole=True)
-        clocks = _CLOCK_FAULT if any("clock" in i.fault for i in scene.fault_intervals) else None
         what = "{n} resets to a time set the group's offset above messages that were sent later"
-        found_all += anomalies(scene, "wrong-reset-time", late, what, legal=clocks, whole=True)
+        excused = [case for case in late if _clock_was_set(scene, case)]
+        wrong = [case for case in late if case not in excused]
+        parts = [Part(some, why) for some, why in ((wrong, None), (excused, _CLOCK_FAULT)) if some]
+        found_all += of_parts(scene, "wrong-reset-time", parts, what, whole=True)
         calls = resets.calls
         acknowledged = sum(call.outcome == "ok" for call in calls)
         stats = {"resets": len(calls), "acknowledged": acknowledged, "back": back, "replayed": replayed}
@@ -134,6 +136,15 @@ class Replays:
             if start - last <= self.slack:
                 ages.append(max(0, start - last) / SECOND)
         return min(ages, default=None)
+
+
+def _clock_was_set(scene: RunTimeline, case: Case) -> bool:
+    """True if a fault had changed the clock of a broker of the group by the end of a case: a broker finds the offset of
+    a time by the times that its group's masters stored.
+    """
+    nodes = set(scene.run.deployment.groups.get(case.broker_group or "", ()))
+    faults = (i for i in scene.fault_intervals if "clock" in i.fault and i.start_ns <= case.end)
+    return any(not nodes or nodes & {*i.nodes, *i.impairs} for i in faults)
 
 
 def _harmless(fault: FaultInterval) -> bool:

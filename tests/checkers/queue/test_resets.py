@@ -338,19 +338,30 @@ def test_what_came_by_a_reset_returns_if_it_is_not_acknowledged(acked: bool, wro
 
 
 @pytest.mark.parametrize(
-    ("sent_at", "clock_fault", "expected"), [(6.5, False, True), (5.5, False, False), (6.5, True, False)]
+    ("sent_at", "clock_set_at", "expected"), [(6.5, None, True), (5.5, None, False), (6.5, 2, False), (6.5, 9, True)]
 )
-def test_a_reset_to_a_time_leaves_out_nothing_later(sent_at: float, clock_fault: bool, expected: bool) -> None:
+def test_a_reset_to_a_time_leaves_out_nothing_later(sent_at: float, clock_set_at: float | None, expected: bool) -> None:
+    """Only a clock that was set before the reset excuses it."""
     story = Story()
     story.call(sent_at, "send", Q, 7, [6, 7], node="n1")
-    told: dict[str, Any] = {"group": "g", "node": "n1", "to": "time", "ago_ms": 3000}
-    story.call(8, "reset", "t:a:-1", None, {Q: 7}, process=9, **told)
-    if clock_fault:
-        story.fault(2, 3, "n1", fault="clock-step")
+    to_time: dict[str, Any] = {"group": "g", "node": "n1", "to": "time", "ago_ms": 3000}
+    story.call(8, "reset", "t:a:-1", None, {Q: 7}, process=9, **to_time)
+    if clock_set_at is not None:
+        story.fault(clock_set_at, clock_set_at + 1, "n1", fault="clock-step")
     result = Replays().check(story.finish(7))
     assert [(a.name, a.legal is None) for a in result.anomalies] == (
-        [("wrong-reset-time", True)] if expected else [("wrong-reset-time", False)] if clock_fault else []
+        [("wrong-reset-time", True)] if expected else [("wrong-reset-time", False)] if clock_set_at is not None else []
     )
+
+
+@pytest.mark.parametrize(("node", "counts"), [("n1", False), ("n2", True)])
+def test_only_a_clock_of_the_group_excuses_a_reset_to_a_time(node: str, counts: bool) -> None:
+    story = Story()
+    story.call(6.5, "send", Q, 7, [6, 7], node="n1")
+    story.call(8, "reset", "t:a:-1", None, {Q: 7}, process=9, group="g", node="n1", to="time", ago_ms=3000)
+    story.fault(2, 3, node, fault="clock-step")
+    record = replace(story.finish(7), deployment=DeploymentRecord("toy", groups={"a": ["n1"], "b": ["n2"]}))
+    assert [anomaly.legal is None for anomaly in Replays().check(record).anomalies] == [counts]
 
 
 def test_a_history_without_resets() -> None:
