@@ -57,5 +57,5 @@ _WHAT = "{n} reads of {queues} queues were answered with bytes that are no messa
 def _case(call: Call, node: str) -> Case:
     done = call.completion
     assert done is not None
-    text = f"{node}, asked for {call.invoke.key} from offset {call.invoke.value}: {done.error}"
+    text = f"{node}, for a read of {call.invoke.key} from offset {call.invoke.value}: {done.error}"
     return Case(call.start, call.end or call.start, [call.invoke.index], text, key=call.invoke.key)

@@ -31,7 +31,7 @@ def test_a_broker_that_answers_with_other_bytes_is_told(f: str) -> None:
     result = Answers().check(story.record())
     (found,) = result.anomalies
     assert (result.verdict, found.name, found.details["count"]) == (Verdict.INVALID, "unreadable-answer", 2)
-    assert "n2, asked for t:a:1 from offset 7: the answer is invalid: " in found.summary
+    assert "n2, for a read of t:a:1 from offset 7: the answer is invalid: " in found.summary
     assert result.stats == {"unreadable": {"n2": 1, "n3": 1}}
 
 

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from fault_stories import S, Story
+from fault_stories import Story
 
 from checkers.base.api import judge
 from checkers.base.schema import BadOp
 from checkers.messages.lives import LogOfLives, TopicLives, lives_of, split
 from results.deployment import DeploymentRecord, ServerRecord
-from results.observations import Observation
 from results.op import OpType
 from results.record import RunRecord
 from results.strikes import Effect
@@ -57,8 +55,8 @@ class Told(Story):
         deployment = DeploymentRecord("toy", groups=GROUPS, servers=servers)
         return RunRecord(self.record().history, deployment=deployment)
 
-    def lives(self, *roles: Observation) -> CheckResult:
-        return TopicLives().check(replace(self.whole(), observations=roles))
+    def lives(self) -> CheckResult:
+        return TopicLives().check(self.whole())
 
 
 def names(result: CheckResult) -> list[str]:
@@ -226,26 +224,6 @@ def test_a_master_without_its_disk_may_forget_and_is_counted(node: str, found: l
     result = told.lives()
     assert names(result) == found
     assert [e.rule for e in result.excuses] == ([] if found else ["disk-taken"])
-
-
-@pytest.mark.parametrize(
-    ("masters", "found"),
-    [
-        (["n1"], ["forgotten-creation"]),
-        (["n2"], []),
-        (["n1", "n2"], ["forgotten-creation"]),
-        ([], ["forgotten-creation"]),
-    ],
-)
-def test_what_a_slave_does_not_know_is_no_loss_of_its_master(masters: Sequence[str], found: list[str]) -> None:
-    """A name server may name a slave that acted as master a while ago."""
-    told = Told()
-    told.make()
-    told.at = 20
-    told.ask(None)
-    result = told.lives(*(Observation(21 * S, node, "leader", 1) for node in masters))
-    assert names(result) == found
-    assert [e.rule for e in result.excuses] == ([] if found else ["asked-a-slave"])
 
 
 def test_without_an_answer_of_a_master_nothing_is_proven() -> None:
