@@ -97,6 +97,17 @@ class BrokerClient:
         if self.foreign is not None:
             await self.foreign.close()
 
+    async def invoke(self, op: Op) -> Completion:
+        """The ops that all workloads with messages have. Raises ValueError for another one."""
+        match op.f:
+            case "poll":
+                return await self.poll(op)
+            case "replica-read":
+                return await self.replica_read(op)
+            case "remake":
+                return await self.remake(op)
+        raise ValueError(f"a client of brokers does not know {op.f!r}")
+
     def at(self, node: str) -> Broker:
         """The link to a node's broker, at the node's current address."""
         now = self.places.endpoints[node]
@@ -214,7 +225,6 @@ class BrokerClient:
         again. The completion has their names.
         """
         extra = {"group": op.value}
-        self.look_again(op.value, 0.0)
         node = await self.master(op.value)
         if node is None:
             return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was asked", extra)

@@ -208,13 +208,7 @@ class DelayOps(BrokerClient):
                 return await (self.send(op, properties_of(op)) if self.foreign is None else self._delay(op))
             case "recall":
                 return await self._recall(op)
-            case "poll":
-                return await self.poll(op)
-            case "replica-read":
-                return await self.replica_read(op)
-            case "remake":
-                return await self.remake(op)
-        raise ValueError(f"the delay workload does not know {op.f!r}")
+        return await super().invoke(op)
 
     async def _delay(self, op: Op) -> Completion:
         """Sends one message by the proxy's client."""

@@ -114,12 +114,6 @@ class LogOps(BrokerClient):
         match op.f:
             case "send":
                 return await self.send(op)
-            case "poll":
-                return await self.poll(op)
-            case "replica-read":
-                return await self.replica_read(op)
             case "max-offset" | "min-offset":
                 return await self.edge(op)
-            case "remake":
-                return await self.remake(op)
-        raise ValueError(f"the log workload does not know {op.f!r}")
+        return await super().invoke(op)

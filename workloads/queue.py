@@ -187,15 +187,11 @@ class QueueOps(BrokerClient):
         match op.f:
             case "send":
                 return await self.send(op)
-            case "replica-read":
-                return await self.replica_read(op)
-            case "remake":
-                return await self.remake(op)
             case "assign" | "crash":
                 return Completion("ok", op.value, extra={"group": op.extra["group"]})
             case "consume" | "commit" | "committed" | "drain" | "pop" | "ack" | "extend" | "reset":
                 return await self._at_master(op)
-        raise ValueError(f"the queue workload does not know {op.f!r}")
+        return await super().invoke(op)
 
     async def _at_master(self, op: Op) -> Completion:
         """One attempt at the node that this client considers the master of the queue's group."""

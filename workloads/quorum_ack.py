@@ -192,11 +192,7 @@ class QuorumAckOps(BrokerClient):
                 return await self._in_sync(str(op.extra["node"]))
             case "settings":
                 return await self._settings(str(op.extra["node"]))
-            case "remake":
-                return await self.remake(op)
-            case "replica-read":
-                return await self.replica_read(op)
-        raise ValueError(f"the quorum-ack workload does not know {op.f!r}")
+        return await super().invoke(op)
 
     async def close(self) -> None:
         await self.name_servers.close()

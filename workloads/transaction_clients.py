@@ -51,15 +51,9 @@ class TransactionOps(BrokerClient):
                 return await self._end(op)
             case "check":
                 return await self._check(op)
-            case "poll":
-                return await self.poll(op)
-            case "replica-read":
-                return await self.replica_read(op)
-            case "remake":
-                return await self.remake(op)
             case "join" | "take" | "crash" | "leave" if self.producers is not None:
                 return await self.producers.invoke(op)
-        raise ValueError(f"the transaction workload does not know {op.f!r}")
+        return await super().invoke(op)
 
     async def _java_half(self, op: Op, producers: Producers) -> Completion:
         """One transaction by a Java producer, up to its local decision."""
@@ -140,13 +134,7 @@ class ProxyTransactionOps(BrokerClient):
                 return await self._end(op)
             case "check":
                 return await self._check()
-            case "poll":
-                return await self.poll(op)
-            case "replica-read":
-                return await self.replica_read(op)
-            case "remake":
-                return await self.remake(op)
-        raise ValueError(f"the transaction workload does not know {op.f!r}")
+        return await super().invoke(op)
 
     async def _half(self, op: Op) -> Completion:
         """One half message to the topic of a queue."""

@@ -58,17 +58,13 @@ class TopicOps(BrokerClient):
                 polled = await self.poll(op)
                 life = {} if LIFE not in op.extra else {LIFE: op.extra[LIFE]}
                 return Completion(polled.type, polled.value, polled.error, {**(polled.extra or {}), **life})
-            case "replica-read":
-                return await self.replica_read(op)
-            case "remake":
-                return await self.remake(op)
             case "update-topic" | "delete-topic":
                 return await self._administrate(op)
             case "topic":
                 return await self._describe(op)
             case "commit" | "committed":
                 return await self._offset(op)
-        raise ValueError(f"the topics workload does not know {op.f!r}")
+        return await super().invoke(op)
 
     async def _offset(self, op: Op) -> Completion:
         """Commits an offset at the node that this client considers the master, or asks it for the committed one."""
