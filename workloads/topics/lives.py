@@ -29,14 +29,14 @@ class Life:
 
     number  1 for the first one.
     queues  the number of its queues on each broker group, as last acknowledged; 0: its creation was not.
-    asked   the number of queues of a change without an answer so far, which must be repeated; None: all were answered.
+    pending the number of queues of a change without an answer so far, which must be repeated; None: all were answered.
     unsure  a change of this life was never answered.
     """
 
     number: int
     state: State
     queues: int = 0
-    asked: int | None = None
+    pending: int | None = None
     unsure: bool = False
 
 
@@ -56,12 +56,12 @@ def after(lives: Lives, op: Op) -> Lives:
 def _updated(now: Life, op: Op) -> Life:
     if op.type == INVOKE:
         life = Life(now.number + 1, "coming") if now.state == "gone" else now
-        return replace(life, asked=int(op.value))
+        return replace(life, pending=int(op.value))
     if op.type == OK:
-        return replace(now, state="open", queues=int(op.value), asked=None)
+        return replace(now, state="open", queues=int(op.value), pending=None)
     if op.type == FAIL:
         # An earlier attempt may have had an effect.
-        return now if now.unsure else replace(now, state="open" if now.queues else "gone", asked=None)
+        return now if now.unsure else replace(now, state="open" if now.queues else "gone", pending=None)
     return replace(now, unsure=True)
 
 
@@ -69,7 +69,7 @@ def _deleted(now: Life, op: Op) -> Life:
     if op.type == INVOKE:
         return replace(now, state="going")
     if op.type == OK:
-        return replace(now, state="retired" if now.unsure else "gone", queues=0, asked=None)
+        return replace(now, state="retired" if now.unsure else "gone", queues=0, pending=None)
     if op.type == FAIL:
         return replace(now, state="open" if now.queues else "coming")
     return replace(now, state="retired")

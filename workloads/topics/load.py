@@ -114,8 +114,8 @@ class TopicLoad(Generator):
         if self.keys and ctx.time >= self.poll_due:
             step = self.polls.op(ctx.narrowed(sum(1 << t for t in readers)))
             if step is not None and isinstance(poll := step[0], Invocation) and isinstance(polls := step[1], Polls):
-                asked = replace(poll, extra={**poll.extra, LIFE: self._life(poll.key)})
-                return asked, replace(self, polls=polls, poll_due=ctx.time + self.frame.poll_ns)
+                of_life = replace(poll, extra={**poll.extra, LIFE: self._life(poll.key)})
+                return of_life, replace(self, polls=polls, poll_due=ctx.time + self.frame.poll_ns)
         senders = ctx.narrowed(sum(1 << t for t in threads[1 + self.frame.readers :]))
         if self.keys and senders.free and ctx.time >= self.offset_due:
             due = ctx.time + self.frame.offset_ns
@@ -148,12 +148,12 @@ class TopicLoad(Generator):
         """The administrator's next op; or a topic that is to be deleted: from now on nothing is sent to it."""
         dice = Dice().at(self.frame.seed, self.changes)
         open_ = [name for name, life in self.lives.items() if life.state == "open"]
-        asked = [
-            name for name, life in self.lives.items() if life.asked is not None and life.state in ("coming", "open")
+        open_changes = [
+            name for name, life in self.lives.items() if life.pending is not None and life.state in ("coming", "open")
         ]
-        if asked and dice.random() < _REPEATED:
-            name = asked[0]
-            return Invocation(UPDATE, name, self.lives[name].asked)
+        if open_changes and dice.random() < _REPEATED:
+            name = open_changes[0]
+            return Invocation(UPDATE, name, self.lives[name].pending)
         quiet = [name for name in open_ if now >= self.closing.get(name, now + 1)]
         if quiet:
             return Invocation(DELETE, quiet[0])

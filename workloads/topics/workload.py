@@ -102,7 +102,7 @@ class TopicsWorkload(MessageWorkload):
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Asks for each topic and each committed offset, sends to each queue, and reads every replica."""
         places, lives = self.places, self._known.lives
-        asked = [
+        descriptions = [
             _tried(_Describe(name, group, life.queues))
             for name, life in lives.items()
             if life.state in ("open", "gone")
@@ -113,7 +113,7 @@ class TopicsWorkload(MessageWorkload):
         probes = [_tried(_Probe(queue.key, first + at * _TRIES)) for at, queue in enumerate(queues)]
         offsets = [_tried(_Committed(queue.key, places.readers)) for queue in queues]
         reads = [ReadToEnd(queue.key, node) for queue in queues for node in places.groups[queue.group]]
-        parts = [gen.clients(gen.any_(*some)) for some in (asked, offsets, probes, reads) if some]
+        parts = [gen.clients(gen.any_(*some)) for some in (descriptions, offsets, probes, reads) if some]
         return self.final_phases(*parts)
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:

@@ -92,8 +92,8 @@ class Proxy:
         message.system_properties.born_timestamp.GetCurrentTime()
         if "deliver_ms" in request:
             message.system_properties.delivery_timestamp.FromMilliseconds(request["deliver_ms"])
-        asked = self.service.SendMessageRequest(messages=[message])
-        reply = self._ask(request["timeout_s"], self.stub.SendMessage, asked)
+        grpc_request = self.service.SendMessageRequest(messages=[message])
+        reply = self._ask(request["timeout_s"], self.stub.SendMessage, grpc_request)
         if isinstance(reply, dict):
             return reply
         entry = reply.entries[0] if reply.entries else None
@@ -108,21 +108,21 @@ class Proxy:
     def recall(self, request: dict[str, Any]) -> Mapping[str, Any]:
         """Takes a delayed message back."""
         topic = self.definition.Resource(name=request["topic"])
-        asked = self.service.RecallMessageRequest(topic=topic, recall_handle=request["handle"])
-        reply = self._ask(request["timeout_s"], self.stub.RecallMessage, asked)
+        grpc_request = self.service.RecallMessageRequest(topic=topic, recall_handle=request["handle"])
+        reply = self._ask(request["timeout_s"], self.stub.RecallMessage, grpc_request)
         return reply if isinstance(reply, dict) else self._answer(reply.status)
 
     def end(self, request: dict[str, Any]) -> Mapping[str, Any]:
         """Ends a transaction: `as` COMMIT or ROLLBACK; `asked`: the answer to a question."""
         definition = self.definition
-        asked = self.service.EndTransactionRequest(
+        grpc_request = self.service.EndTransactionRequest(
             topic=definition.Resource(name=request["topic"]),
             message_id=request["message_id"],
             transaction_id=request["transaction_id"],
             resolution=definition.TransactionResolution.Value(request["as"]),
             source=definition.TransactionSource.Value("SOURCE_SERVER_CHECK" if request["asked"] else "SOURCE_CLIENT"),
         )
-        reply = self._ask(request["timeout_s"], self.stub.EndTransaction, asked)
+        reply = self._ask(request["timeout_s"], self.stub.EndTransaction, grpc_request)
         return reply if isinstance(reply, dict) else self._answer(reply.status)
 
     def _ask(self, timeout_s: float, call: Callable[..., Any], request: Any) -> Any:
