@@ -25,7 +25,7 @@ from workloads.brokers import PULL_LIMIT, Beliefs, BrokerClient
 from workloads.clients import Foreign, MessageClient, Producers
 from workloads.ground_truth import UNASKED, read_all, summarizer
 from workloads.masters import Masters
-from workloads.places import TopicLayout, make, topic_layout
+from workloads.places import TopicLayout, group_of, make, topic_layout
 from workloads.reading import ReadToEnd, Remake
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MessageWorkload(Workload):
         limit = self.plan.recovery_limit_s
         return [
             *self.judged(deployment),
-            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
+            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums, group_of),
             *([SyncState(limit)] if self.replicas_follow and deployment.traits.in_sync else []),
             KnownTopics(),
             Answers(),

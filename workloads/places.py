@@ -19,6 +19,7 @@ from infra.machines.api import InfraError
 from infra.systems.api import Server
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
+from results.op import Op
 
 SETUP_LIMIT_S: Final = 60.0
 """The longest time until brokers and name servers know a new topic: they serve already, so this is generous."""
@@ -44,6 +45,12 @@ def queue_of(key: str | None) -> Queue:
     """The reverse of `Queue.key`."""
     topic, group, number = (key or "").rsplit(":", 2)
     return Queue(topic, group, int(number))
+
+
+def group_of(op: Op) -> str | None:
+    """The broker group of an op on a queue; None for other ops."""
+    parts = (op.key or "").rsplit(":", 2)
+    return parts[1] if len(parts) == 3 else None
 
 
 class Endpoints(Mapping[str, tuple[str, int]]):

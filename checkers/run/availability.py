@@ -8,13 +8,18 @@ that ended after a fault had damaged its files is not up. If a fault leaves such
 lasts longer than the limit, the group must serve during the fault. A group that serves again only when its frozen
 leader continues has not failed over. Time in which no client sends a request is not counted, nor is time in which no
 replica in sync could serve (`checkers.run.electable`).
+
+Of several replica groups, each owes a service of its own: while all its nodes are up, connected to one another and to
+the clients, and the quorums have their majorities. (The rule of one group, a majority, is none for a group of two, nor
+for one whose slaves only stand in.)
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from checkers.base.evidence import nodes_at
@@ -31,7 +36,8 @@ from results.verdict import Anomaly, CheckResult, Excuse, Verdict
 @dataclass(frozen=True, slots=True)
 class _Outage:
     """A silence while a majority was up and connected. Times in ns; `last`: to the end, past every heal; `outlasted`:
-    it did not end before the heal of the fault that had begun it.
+    it did not end before the heal of the fault that had begun it. group: one of several replica groups, whose nodes
+    were all up and connected; None: the whole cluster.
     """
 
     start: int
@@ -39,13 +45,16 @@ class _Outage:
     attempts: int
     last: bool
     outlasted: bool = False
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Course:
     """The basis for judging a run's silences: faults, moments at which faults or requests begin or end, invocations of
-    clients, the times in which clients send requests (`_asking`), ends of heals and their beginnings (ns). electable:
-    whether the replicas in sync could serve; None: that is not asked.
+    clients, the times in which clients send requests (`_asking`), ends of heals and their beginnings (ns).
+
+    owes       True if service is owed while these faults are active.
+    electable  whether the replicas in sync could serve; None: that is not asked.
     """
 
     fault_intervals: Sequence[FaultInterval]
@@ -54,6 +63,7 @@ class _Course:
     asking: Sequence[tuple[int, int]]
     heals: Sequence[int]
     healing: Sequence[int]
+    owes: Callable[[Sequence[FaultInterval]], bool]
     electable: Electable | None = None
 
 
@@ -61,7 +71,8 @@ class Availability:
     """`limit_s`: the longest time until an acknowledgement. `nodes`: all nodes of the group.
 
     `acknowledges`: True for completions that prove service (`harness.api.Workload.acknowledges`). `quorums`: see
-    `results.deployment.DeploymentRecord`; None: one kind of servers, on every node.
+    `results.deployment.DeploymentRecord`; None: one kind of servers, on every node. `group_of`: the replica group that
+    an op asked for service; None: groups are not judged one by one.
     """
 
     name = "availability"
@@ -72,8 +83,9 @@ class Availability:
         limit_s: float,
         acknowledges: Callable[[Op], bool],
         quorums: Mapping[str, Collection[str]] | None = None,
+        group_of: Callable[[Op], str | None] | None = None,
     ) -> None:
-        self.nodes, self.quorums = tuple(nodes), quorums
+        self.nodes, self.quorums, self.group_of = tuple(nodes), quorums, group_of
         self.limit = int(limit_s * SECOND)
         self.acknowledges = acknowledges
 
@@ -99,7 +111,7 @@ class Availability:
         edges = {t for s in (*parts, *ended) for t in (s.start_ns, s.end_ns) if t is not None}
         electable = Electable(run, self.nodes, self.limit)
         moments = sorted(edges | {t for pair in asking for t in pair} | set(electable.changes))
-        course = _Course([*parts, *ended], moments, tries, asking, heals, healing, electable)
+        course = _Course([*parts, *ended], moments, tries, asking, heals, healing, self._majority, electable)
         outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
         anyway = [o for a, b in gaps for o in self._outages(replace(course, electable=None), a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
@@ -111,7 +123,8 @@ class Availability:
             "failover_s": {f"{s.fault} {s.id}": _after(s.start_ns, acks) for s in found},
             "sides": self._sides(found, acknowledged),
         }
-        anomalies = [self._tell(run, o) for o in outages]
+        alone = [o for o in self._of_groups(run, ops, course) if not any(_overlap(o, one) for one in outages)]
+        anomalies = [self._tell(run, o) for o in [*outages, *alone]]
         unknown = None
         if not acks:
             unknown = "no operation was ever acknowledged"
@@ -127,7 +140,7 @@ class Availability:
         )
         long = [(a, b) for a, b in gaps if b - a >= self.limit]
         owed = max((right - left for a, b in long for _, left, right in self._owed(course, a, b)), default=0) / SECOND
-        excused = [o for o in anyway if not any(o.start < one.end and one.start < o.end for one in outages)]
+        excused = [o for o in anyway if not any(_overlap(o, one) for one in outages)]
         excuses = _none_in_sync(excused, self.limit)
         silent = [(a, b) for a, b in long if not any(a <= o.start < b for o in excused)]
         if silent and not anomalies and unknown is None:
@@ -137,6 +150,43 @@ class Availability:
         reason = f"longest silence {longest:.1f} s{reason}"
         invalid = summary_of(anomalies[-1:])
         return conclude(self.name, run, anomalies, stats, reason, unknown, invalid=invalid, excuses=excuses)
+
+    def _majority(self, active: Sequence[FaultInterval]) -> bool:
+        return majority_connected(self.nodes, active, self.quorums)
+
+    def _whole(self, members: Collection[str], active: Sequence[FaultInterval]) -> bool:
+        return self._majority(active) and not _any_struck(members, active)
+
+    def _of_groups(self, run: RunRecord, ops: Sequence[Op], course: _Course) -> Iterator[_Outage]:
+        """Yields the outages of each of several replica groups. Only requests of the kinds that are ever acknowledged
+        count: others need no master.
+        """
+        groups = run.deployment.groups
+        if self.group_of is None or len(groups) < 2:
+            return
+        end = ops[-1].time
+        kinds = {op.f for op in ops if op.is_client and self.acknowledges(op)}
+        asked: dict[str, list[Op]] = {}
+        for op in ops:
+            group = self.group_of(op) if op.is_client and op.f in kinds else None
+            if group is not None and group in groups:
+                asked.setdefault(group, []).append(op)
+        for group, own in asked.items():
+            members = groups[group]
+            acks = [op.time for op in own if op.type != INVOKE and self.acknowledges(op)]
+            tries = [op.time for op in own if op.type == INVOKE]
+            asking = _asking(own, end, self.limit // 3)
+            theirs = replace(
+                course,
+                moments=sorted({*course.moments, *(t for pair in asking for t in pair)}),
+                tries=tries,
+                asking=asking,
+                owes=partial(self._whole, members),
+                electable=None,
+            )
+            for a, b in zip([tries[0], *acks], [*acks, end], strict=True):
+                for outage in self._outages(theirs, a, b, b == end):
+                    yield replace(outage, group=group)
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
         """The maximal stretches of the silence [a, b], as long as the limit, with a majority connected and clients that
@@ -164,7 +214,7 @@ class Availability:
         for left, right in zip(edges, [*edges[1:], b], strict=True):
             active = [s for s in found if s.start_ns <= left and (s.end_ns is None or s.end_ns > left)]
             asked = any(begin <= left < until for begin, until in course.asking)
-            if not asked or not majority_connected(self.nodes, active, self.quorums):
+            if not asked or not course.owes(active):
                 continue
             if course.electable is not None and course.electable.nobody(left, right, found):
                 continue
@@ -209,29 +259,38 @@ class Availability:
         return felt
 
     def _tell(self, run: RunRecord, outage: _Outage) -> Anomaly:
-        nodes = nodes_at(run, outage.end, self.nodes)
+        members = self.nodes if outage.group is None else tuple(run.deployment.groups[outage.group])
+        nodes = nodes_at(run, outage.end, members)
         leaders = [
             f"{n} (term {reported.get('term')})" for n, reported in nodes.items() if reported.get("role") == "leader"
         ]
         seconds = (outage.end - outage.start) / SECOND
-        alone = self._without_leader(run, outage) / SECOND
+        alone = self._without_leader(run, outage, members) / SECOND
         who = f"{' and '.join(leaders)} reported to be leader" if leaders else "no node reported to be leader"
         if leaders and alone >= 1:
             who = f"no node reported to be leader for {alone:.1f} s of it; at its end, {who}"
         tail = ", up to the end of the run" if outage.last else ""
         if outage.outlasted:
             tail = ", as long as the fault was active: no other node took over"
+        up = "a majority of the nodes was" if outage.group is None else "all its nodes were"
+        whose = "" if outage.group is None else f" of broker group {outage.group}"
         summary = (
-            f"no operation was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
-            f"{self.limit / SECOND:g} s) although a majority of the nodes was up and connected; "
-            f"{outage.attempts} ops were tried; {who}"
+            f"no operation{whose} was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
+            f"{self.limit / SECOND:g} s) although {up} up and connected; {outage.attempts} ops were tried; {who}"
         )
-        tried = [op.index for op in run.history.clients if op.type != "invoke" and outage.start < op.time <= outage.end]
+        tried = [
+            op.index
+            for op in run.history.clients
+            if op.type != "invoke"
+            and outage.start < op.time <= outage.end
+            and (outage.group is None or self.group_of is None or self.group_of(op) == outage.group)
+        ]
         details: dict[str, Any] = {
             "nodes": nodes,
             "attempts": outage.attempts,
             "seconds": round(seconds, 3),
             "leaderless_s": round(alone, 3),
+            **({} if outage.group is None else {"group": outage.group}),
         }
         return Anomaly(
             "never-recovered" if outage.last or outage.outlasted else "unavailable",
@@ -242,12 +301,12 @@ class Availability:
             limit_s=self.limit / SECOND,
         )
 
-    def _without_leader(self, run: RunRecord, outage: _Outage) -> int:
-        """The time (ns) of an outage in which no node reported to be leader."""
+    def _without_leader(self, run: RunRecord, outage: _Outage, members: Collection[str]) -> int:
+        """The time (ns) of an outage in which none of these nodes reported to be leader."""
         leads: dict[str, bool] = {}
         alone, since = 0, outage.start
         for seen in run.observations:
-            if seen.node not in self.nodes:
+            if seen.node not in members:
                 continue
             if seen.time >= outage.end:
                 break
@@ -256,6 +315,24 @@ class Availability:
                 since = seen.time
             leads[seen.node] = seen.role == "leader"
         return alone + (0 if any(leads.values()) else outage.end - since)
+
+
+def _overlap(one: _Outage, other: _Outage) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def _any_struck(members: Collection[str], active: Iterable[FaultInterval]) -> bool:
+    """True if a fault that is active touches one of these nodes."""
+    return any(
+        {
+            *(place.partition(" ")[0] for place in one.nodes),
+            *one.impairs,
+            *(peer for peers in one.impairs.values() for peer in peers),
+        }
+        & set(members)
+        or any(effect.node in members for effect in one.effects)
+        for one in active
+    )
 
 
 def _none_in_sync(excused: Sequence[_Outage], limit: int) -> list[Excuse]:
