@@ -205,6 +205,9 @@ class TransactionWorkload(MessageWorkload):
         self.proxied = plan.client == "grpc"
         if self.java and self.proxied:
             raise PlanError("client is 'grpc'; with --producer java only remoting is right")
+        for name in ("producers", "producer_goes_every") if not self.java else ():
+            if (given := getattr(self.options, name)) != getattr(TransactionOptions(), name):
+                raise PlanError(f"{name} is {given}; it needs --producer java")
         if plan.concurrency < 3:
             raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 3 clients: one reads, one is asked")
         if self.java and plan.concurrency < self.options.producers + 2:

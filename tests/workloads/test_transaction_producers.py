@@ -80,6 +80,15 @@ def test_too_few_clients_are_refused() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("options", [{"producers": 3}, {"producer_goes_every": 3.0}])
+def test_options_of_java_producers_are_refused_without_them(options: dict[str, Any]) -> None:
+    """They had no effect, and nobody was told."""
+    name = next(iter(options))
+    with pytest.raises(PlanError, match=f"{name} is 3.*; it needs --producer java"):
+        TransactionWorkload(Plan(workload="transaction", concurrency=8, options=options))
+    TransactionWorkload(Plan(workload="transaction", concurrency=8, options={**options, "producer": "java"}))
+
+
 PROGRAM = """
 import json, os, sys
 def report(**event): print(json.dumps(event), flush=True)
