@@ -11,24 +11,18 @@ several runs of one pair and topology, each has a line of its own. A run that is
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from harness.check.judging import judge_stored
-from harness.findings.known import explain
+from harness.findings.documents import DOCS, FOLDER
+from harness.findings.judged_runs import judged_runs, planned_faults, read_runs, start_of, write_runs
 from harness.findings.pages import write_table
-from harness.findings.promises import DOCS, FOLDER
-from results.durable import write_text
-from results.errors import ExpectedError
 from results.fault_intervals import fault_intervals
-from results.reading import read_json
 from results.record import RunRecord
-from results.store import RunDir, Store
 from rocketmq_harness.certify.sheet import Run, judged_run
 from rocketmq_harness.certify.suite import promises
 
@@ -64,27 +58,20 @@ def upgrades(stores: Iterable[Path]) -> Iterator[Upgrade]:
     """The upgrades of some stores, judged again by the present code. Runs that cannot be read are left out, with a line
     on standard error.
     """
-    for store in stores:
-        for summary in Store(store).runs():
-            if FAULT not in summary.path.parent.name:
-                continue
-            try:
-                record, judgement = judge_stored(RunDir(summary.path))
-            except ExpectedError as problem:
-                sys.stderr.write(f"{summary.path}: left out: {problem}\n")
-                continue
-            judgement = explain(record, judgement)
-            run = replace(judged_run(summary.path, record, judgement), folder="")
-            began, topology = str(record.environment.get("started_at")), record.deployment.topology
-            yield Upgrade(began, topology, _way(record), judgement.verdict.value, run, _turns(record), _mends(record))
+    for record, judgement in judged_runs(stores, _upgrades):
+        run = replace(judged_run(Path(), record, judgement), folder="")
+        began, topology = start_of(record), record.deployment.topology
+        yield Upgrade(began, topology, _way(record), judgement.verdict.value, run, _turns(record), _mends(record))
+
+
+def _upgrades(plan: Mapping[str, Any]) -> bool:
+    return any(one.get("fault") == FAULT for one in planned_faults(plan))
 
 
 def _way(record: RunRecord) -> Sequence[str]:
     """The versions of a run's plan: that of its start, and those of its upgrade."""
-    plan = record.plan
-    planned: Sequence[Any] = [*plan.get("nemesis", ()), *plan.get("strike", ())]
-    to: Sequence[Any] = next((one["to"] for one in planned if one.get("fault") == FAULT), [])
-    return [str(plan.get("server", {}).get("version", "")), *map(str, to)]
+    to: Sequence[Any] = next((one["to"] for one in planned_faults(record.plan) if one.get("fault") == FAULT), [])
+    return [str(record.plan.get("server", {}).get("version", "")), *map(str, to)]
 
 
 def _mends(record: RunRecord) -> Sequence[str]:
@@ -141,8 +128,7 @@ def _numbers(way: Sequence[str]) -> list[list[int]]:
 
 def read_added() -> dict[str, Upgrade]:
     """The runs of the record, by their start. Raises OSError, ValueError."""
-    found = read_json(RECORD)["runs"]
-    return {one["began"]: Upgrade(**{**one, "run": Run(**one["run"])}) for one in found}
+    return {began: Upgrade(**{**one, "run": Run(**one["run"])}) for began, one in read_runs(RECORD).items()}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -152,8 +138,7 @@ def main(argv: Sequence[str]) -> None:
         write_table(table(found.values()), None)
         return
     known = read_added() | found
-    data = {"runs": [asdict(known[began]) for began in sorted(known)], "tallies": counts(known.values())}
-    write_text(RECORD, json.dumps(data, indent=1, sort_keys=True) + "\n", "the record")
+    write_runs(RECORD, {began: asdict(one) for began, one in known.items()}, tallies=counts(known.values()))
     write_table(table(known.values()), DOCS / PAGE)
 
 

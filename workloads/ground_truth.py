@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from harness.api import RunContext
 from infra.machines.api import InfraError
 from infra.systems.api import Server
+from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.store.errors import StorageError
 from infra.systems.rocketmq.store.summary import summarize
+from results.deployment import DeploymentRecord
 
 Summarize = Callable[[Path, str], Iterator[str]]
 """From a copy of a server's store and the name of its replica group to lines of JSON."""
@@ -24,8 +28,10 @@ Summarize = Callable[[Path, str], Iterator[str]]
 UNASKED: Final = 256
 """The limit, in MiB on the disk of one server, of a read without `--ground-truth`."""
 
-_WANTED: Final = ("commitlog", "consumequeue", "epochFileCheckpoint", "brokerIdentity")
-"""The parts of a store that are read; a DLedger log is in `dledger-<id>`."""
+_WANTED: Final = ("commitlog", "consumequeue", "epochFileCheckpoint", "brokerIdentity", "abort")
+"""The parts of a store that are read; a DLedger log is in `dledger-<id>`. A broker that was stopped in an orderly way
+has removed `abort`.
+"""
 
 _PACKED: Final = "/var/lib/harness/truth"
 _PACK_TIMEOUT_S: Final = 120
@@ -33,9 +39,14 @@ _AT_ONCE: Final = 2
 """The number of nodes read at the same time: reading takes processor time, which the nodes of a small machine share."""
 
 
-def summarizer(topics: Collection[str]) -> Summarize:
-    """The function that summarizes a broker's store, with the messages of these topics."""
-    return lambda store, group: summarize(store, group, topics)
+def summarizer(topics: Collection[str], record: DeploymentRecord) -> Summarize:
+    """The function that summarizes a broker's store, with the messages of these topics. record: of its servers, whose
+    newest version reads what is in RocksDB.
+    """
+    versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
+    newest = max(versions, key=lambda version: [int(part) for part in re.findall("[0-9]+", version)], default=None)
+    jars = partial(artifacts.fetch, newest) if newest is not None else None
+    return lambda store, group: summarize(store, group, topics, jars)
 
 
 def read_all(context: RunContext, summary: Summarize, folder: Path, most: int | None = None) -> None:
@@ -54,8 +65,9 @@ def read_all(context: RunContext, summary: Summarize, folder: Path, most: int | 
                 store = _fetched(server, Path(scratch), most)
                 target = folder / "nodes" / node.name / FILE
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("w") as lines:
-                    lines.writelines(f"{line}\n" for line in summary(store, group))
+                # A summary that breaks off would be no summary.
+                text = "".join(f"{line}\n" for line in summary(store, group))
+                target.write_text(text)
             except (StorageError, tarfile.TarError, OSError) as problem:
                 raise InfraError(f"{node.name}: its files could not be read: {problem}") from None
 

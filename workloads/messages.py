@@ -171,7 +171,8 @@ class MessageWorkload(Workload):
 
     def after_stop(self, context: RunContext, folder: Path) -> None:
         """Reads the files of every broker, with `reads_files`."""
-        read_all(context, summarizer({queue.topic for queue in self.places.queues}), folder, self.most_read)
+        summary = summarizer({queue.topic for queue in self.places.queues}, context.deployment.record)
+        read_all(context, summary, folder, self.most_read)
 
     @property
     def most_read(self) -> int | None:

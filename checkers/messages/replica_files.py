@@ -25,7 +25,7 @@ from checkers.messages.log.storage import FILE, open_summary
 from results.errors import HistoryError
 from results.figures import many
 from results.record import Observation, RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import Anomaly, CheckResult, Excuse
 
 _SHOWN: Final = 20
 _UNKNOWN: Final[Sequence[Any]] = (None, True, False)
@@ -42,6 +42,7 @@ class Files:
     units      key of a queue -> the highest offset with a message.
     dangling   (key, offset, position) of entries that lead to no message.
     torn       (position, key, offset) of messages with zero bytes in their properties.
+    unjudged   the number of messages whose queues could not be read, so that nobody knows if an entry leads to them.
     problems   unreadable parts, one line each: bytes that are no record, a damaged file.
     """
 
@@ -53,6 +54,7 @@ class Files:
     units: dict[str, int] = field(default_factory=dict)
     dangling: list[tuple[str, int, int]] = field(default_factory=list)
     torn: list[tuple[int, str, int]] = field(default_factory=list)
+    unjudged: int = 0
     problems: Sequence[str] = ()
 
 
@@ -90,6 +92,9 @@ class ReplicaFiles:
         valid = f"{many(len(files), 'replica')}, {many(compared, 'entry', 'entries')} compared in pairs"
         valid += f"; could not be read: {problems[0]}" if problems else ""
         unknown = None if compared or len(files) < 2 else "no two replicas could be compared"
+        unread = [f"{of.node}: {next(iter(of.problems), 'its queues were not read')}" for of in files if of.unjudged]
+        unjudged = sum(of.unjudged for of in files)
+        excuses = [Excuse("queues-unread", unjudged, "; ".join(unread))] if unjudged else []
         return conclude(
             self.name,
             run,
@@ -97,6 +102,7 @@ class ReplicaFiles:
             {**about, "compared": compared, "problems": problems},
             valid + (told if left_out else ""),
             unknown and unknown + (told if left_out else ""),
+            excuses=excuses,
         )
 
 
@@ -134,6 +140,7 @@ def _take(files: Files, said: Any) -> None:
         files.entries[physical] = crc
     if torn:
         files.torn.append((physical, key, offset))
+    files.unjudged += indexed is None
     if indexed:
         files.units[key] = max(files.units.get(key, -1), offset)
     if intact and tagged is not None and not (indexed and tagged):

@@ -305,3 +305,51 @@ def test_a_pipe_in_place_of_a_summary_is_unknown_and_not_waited_for(tmp_path: Pa
 
 def test_no_files_at_all(tmp_path: Path) -> None:
     assert GroundTruth().check(RunRecord(History([]), path=tmp_path)).verdict == Verdict.UNKNOWN
+
+
+def unread(node: str, lines: Lines) -> Lines:
+    """n2 keeps its queues in RocksDB, and nobody could read them."""
+    if node == "n1":
+        return lines
+    lines[0]["head"]["problems"] = ["consumequeue: is RocksDB's, and cannot be read: so"]
+    for line in lines:
+        if isinstance(line, list):
+            line[column("indexed")] = line[column("tagged")] = None
+    return [line for line in lines if "dangling" not in line]
+
+
+def test_queues_that_could_not_be_read_are_counted_and_not_judged(
+    tmp_path: Path, summaries: dict[str, list[str]]
+) -> None:
+    """The logs are compared all the same: one replica without a reader for its queues is no unknown run."""
+    result = judged(tmp_path / "a", summaries, unread, files=True, **sight())
+    assert result.verdict == Verdict.VALID, result
+    assert "could not be read: n2: consumequeue: is RocksDB's" in result.reason
+    ((rule, used, why),) = [(excuse.rule, excuse.used, excuse.why) for excuse in result.excuses]
+    assert (rule, used) == ("queues-unread", 148)
+    assert why.startswith("n2: consumequeue")
+    # The ground truth was asked for, so what it did not see leaves it open.
+    truth = judged(tmp_path / "b", summaries, unread)
+    assert (truth.verdict, names(truth)) == (Verdict.UNKNOWN, [])
+
+
+def test_beside_queues_that_could_not_be_read_the_logs_are_judged(
+    tmp_path: Path, summaries: dict[str, list[str]]
+) -> None:
+    """Planted: a byte of the log of n2, and a message that the readable index of n1 does not name."""
+
+    def flip(node: str, lines: Lines) -> Lines:
+        if node == "n2":
+            lines[at_offset(lines, 0, 5)][column("crc")] ^= 1
+        else:
+            lines[at_offset(lines, 0, 7)][column("indexed")] = False
+        return unread(node, lines)
+
+    result = judged(tmp_path / "a", summaries, flip, files=True, **sight())
+    assert names(result) == ["replicas-differ-on-disk", "unindexed"]
+
+    def drop(node: str, lines: Lines) -> Lines:
+        del lines[at_offset(lines, 0, 7)]
+        return unread(node, lines)
+
+    assert "lost" in names(judged(tmp_path / "b", summaries, drop))

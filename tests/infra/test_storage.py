@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from infra.systems.dledger.entries import summarize_entries
 from infra.systems.rocketmq.message_body import body_of, id_of
+from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.store.commitlog import Damage, Record, read_commit_log, read_dledger_log
 from infra.systems.rocketmq.store.consumequeue import consume_queues, read_consume_queue
 from infra.systems.rocketmq.store.epochs import Epoch, read_epochs
@@ -233,3 +235,74 @@ def test_a_body_names_its_id(message: int, size: int) -> None:
 @pytest.mark.parametrize("body", [b"", b"x1", b"01 a", b"-1", b"\xff\x00"])
 def test_a_foreign_body_is_shown_as_such(body: bytes) -> None:
     assert id_of(body) == f"?{body.hex()}"
+
+
+# Queues in RocksDB.
+
+
+@pytest.fixture
+def rocksdb(tmp_path: Path) -> Path:
+    """The files of a store of the type `defaultRocksDB` after its end."""
+    with zipfile.ZipFile(STORES.with_name("rocksdb-5.5.0.zip")) as archive:
+        archive.extractall(tmp_path)
+    return tmp_path
+
+
+def newest_jars() -> Path:
+    return artifacts.fetch("5.5.0")
+
+
+def of_rocksdb(store: Path, jars: Callable[[], Path] | None) -> tuple[list[str], list[dict[str, object]], list[str]]:
+    """The problems, the messages, and the entries that lead nowhere."""
+    head, *rest = [json.loads(line) for line in summarize(store, "a", {"log-fixture"}, jars)]
+    messages = [dict(zip(LINE, line, strict=True)) for line in rest if isinstance(line, list)]
+    return head["head"]["problems"], messages, [line["dangling"][:3] for line in rest if "dangling" in line]
+
+
+@pytest.mark.slow
+def test_queues_in_rocksdb_are_read_with_the_brokers_own_jar(rocksdb: Path) -> None:
+    """RocksDB's files have no layout here; without a reader, every message would be one that no index names."""
+    problems, messages, dangling = of_rocksdb(rocksdb, newest_jars)
+    assert (problems, dangling) == ([], [])
+    assert [message["id"] for message in messages] == [n for n in range(1, 61) if n % 6]
+    assert all(message["indexed"] and message["tagged"] for message in messages)
+
+
+@pytest.mark.slow
+def test_a_message_that_rocksdb_does_not_name_is_found(rocksdb: Path) -> None:
+    """Planted in the log: a message that says another offset than its entry, and one with another tag."""
+    log = rocksdb / "commitlog" / f"{0:020}"
+    data = bytearray(log.read_bytes())
+    found = [one for one in records(log.parent) if one.message.topic == "log-fixture"]
+    moved, tagged = found[7], next(one for one in found if one.message.properties.get("TAGS") == "t")
+    struct.pack_into(">q", data, moved.physical + 20, 999)
+    at = data.index(b"TAGS\1t", tagged.physical)
+    data[at : at + 6] = b"TAGS\1u"
+    log.write_bytes(data)
+    problems, messages, dangling = of_rocksdb(rocksdb, newest_jars)
+    assert problems == []
+    assert [m["physical"] for m in messages if not m["indexed"]] == [moved.physical]
+    assert [m["physical"] for m in messages if m["indexed"] and not m["tagged"]] == [tagged.physical]
+    assert dangling == [["log-fixture", moved.message.queue, moved.message.offset]]
+
+
+def test_queues_in_rocksdb_that_cannot_be_read_are_one_problem(rocksdb: Path) -> None:
+    """The log is read all the same, and nothing is said of an index that nobody saw."""
+    problems, messages, dangling = of_rocksdb(rocksdb, None)
+    assert len(problems) == 1
+    assert "needs RocketMQ's jars" in problems[0]
+    assert {(m["indexed"], m["tagged"], m["intact"]) for m in messages} == {(None, None, True)}
+    assert (len(messages), dangling) == (50, [])
+    # Its newest entries were in the memory of a broker that did not end in an orderly way.
+    (rocksdb / "abort").touch()
+    problems, messages, _ = of_rocksdb(rocksdb, newest_jars)
+    assert "not stopped in an orderly way" in problems[0]
+    assert {m["indexed"] for m in messages} == {None}
+
+
+@pytest.mark.slow
+def test_a_damaged_database_is_one_problem(rocksdb: Path) -> None:
+    (rocksdb / "consumequeue" / "CURRENT").write_text("MANIFEST-999999\n")
+    problems, messages, _ = of_rocksdb(rocksdb, newest_jars)
+    assert "cannot be read" in problems[0]
+    assert {m["indexed"] for m in messages} == {None}

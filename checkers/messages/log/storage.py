@@ -103,7 +103,8 @@ def _take(disk: Disk, reported: Any) -> None:
         return  # for `checkers.messages.replica_files`
     topic, queue, offset, physical, message, intact, indexed = reported[:7]
     place = (f"{topic}:{disk.group}:{queue}", offset)
-    if not indexed:
+    # Without an answer (`null`: the queues could not be read), the log alone counts; `problems` has the reason.
+    if indexed is False:
         disk.hidden[message] = physical
         return
     if intact:

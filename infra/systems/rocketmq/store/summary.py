@@ -8,11 +8,12 @@ message. A log of 100,000 messages takes about a second.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from infra.machines.api import InfraError
 from infra.systems.rocketmq.message_body import id_of
 from infra.systems.rocketmq.protocol.messages import PREPARED, ROLLED_BACK, TRANSACTION
 from infra.systems.rocketmq.store.commitlog import Damage, Record, read_commit_log, read_dledger_log
@@ -20,6 +21,7 @@ from infra.systems.rocketmq.store.consumequeue import Entry, consume_queues, rea
 from infra.systems.rocketmq.store.epochs import read_epochs
 from infra.systems.rocketmq.store.errors import StorageError
 from infra.systems.rocketmq.store.identity import read_identity
+from infra.systems.rocketmq.store.rocksdb import is_rocksdb, read_rocksdb_queues
 
 LINE: Final = (
     *("topic", "queue", "offset", "physical", "id", "intact", "indexed", "store_host", "stored", "term"),
@@ -31,11 +33,12 @@ offset, physical   its place in the queue and in the log.
 id                 of the body (`infra.systems.rocketmq.message_body.id_of`).
 intact             the body matches its checksum, and the record names the place at which it lies.
 indexed            the consume queue's entry for this offset leads to this record. Without, no reader ever sees it.
+                   null: the queues, in RocksDB, could not be read (a problem says why).
 store_host         `ip:port` of the broker that appended it first. stored: when, ms since 1970 on its clock.
 term               DLedger's term, else null.
 crc                CRC-32 of the whole record.
 tagged             the consume queue's entry has the hash of the message's tag; null: no entry is due, because this is
-                   a part of a transaction that no reader sees.
+                   a part of a transaction that no reader sees, or the queues could not be read.
 torn               the properties have zero bytes: the record was not written to its end.
 """
 
@@ -60,10 +63,18 @@ class Head:
     problems: list[str] = field(default_factory=list)
 
 
-def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]:
+Index = dict[tuple[str, int, int], Entry]
+"""(topic, queue, offset) -> the entry of the consume queue."""
+
+
+def summarize(
+    store: Path, group: str, topics: Collection[str], jars: Callable[[], Path] | None = None
+) -> Iterator[str]:
     """The lines about the store of a broker of `group`; only messages of these topics are listed. Of every other record
     there is `{"other": [physical, crc]}`. Whole records behind bytes that are none come as `{"behind": LINE}`: they may
     be left from before a truncation.
+
+    jars: finds the folder of RocketMQ's jars that read consume queues in RocksDB; None: these are not read.
 
     The head reports damage; only a store without any log raises StorageError.
     """
@@ -71,7 +82,7 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
     logs = sorted(store.glob("dledger-*/data"))
     if not logs and not (store / "commitlog").is_dir():
         raise StorageError(store, "has neither a commitlog nor a dledger-* folder; is it a broker's store?")
-    index = _index(store / "consumequeue", topics, problems)
+    index = _index(store, topics, jars, problems)
     lines: list[str] = []
     end, broken = 0, False
     try:
@@ -84,11 +95,7 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
             message = found.message
             if message.topic in topics:
                 place = (message.topic, message.queue, message.offset)
-                entry = index.get(place)
-                indexed = entry is not None and (entry.physical, entry.size) == (found.physical, found.size)
-                if indexed:
-                    del index[place]
-                line = _line(found, indexed, entry)
+                line = _line(found, place, index)
                 lines.append(json.dumps({"behind": line} if broken else line))
             else:
                 lines.append(json.dumps({"other": [found.physical, found.crc]}))
@@ -98,17 +105,22 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
     head = Head(group, files, end, _epochs(store, problems), _identity(store, problems), problems)
     yield json.dumps({"head": vars(head)})
     yield from lines
-    for (topic, queue, offset), entry in index.items():
+    for (topic, queue, offset), entry in (index or {}).items():
         yield json.dumps({"dangling": [topic, queue, offset, entry.physical, entry.size]})
 
 
-def _line(record: Record, indexed: bool, entry: Entry | None) -> list[Any]:
+def _line(record: Record, place: tuple[str, int, int], index: Index | None) -> list[Any]:
+    """The list of a message. Takes its entry, if it leads there, out of the index."""
     message = record.message
-    due = message.system_flag & TRANSACTION not in (PREPARED, ROLLED_BACK)
+    entry = index.get(place) if index is not None else None
+    indexed = (entry.physical, entry.size) == (record.physical, record.size) if entry is not None else False
+    if index is not None and indexed:
+        del index[place]
+    due = index is not None and message.system_flag & TRANSACTION not in (PREPARED, ROLLED_BACK)
     tagged = (entry is not None and entry.tag == tag_hash(message.properties.get("TAGS", ""))) if due else None
-    reply = (message.topic, message.queue, message.offset, record.physical, id_of(message.body))
     stored = (message.store_host, message.stored, record.term, record.crc)
-    return [*reply, record.intact, indexed, *stored, tagged, message.torn]
+    known = None if index is None else indexed
+    return [*place, record.physical, id_of(message.body), record.intact, known, *stored, tagged, message.torn]
 
 
 def tag_hash(tag: str) -> int:
@@ -119,8 +131,16 @@ def tag_hash(tag: str) -> int:
     return found - (found >> 31 << 32)
 
 
-def _index(folder: Path, topics: Collection[str], problems: list[str]) -> dict[tuple[str, int, int], Entry]:
-    found: dict[tuple[str, int, int], Entry] = {}
+def _index(store: Path, topics: Collection[str], jars: Callable[[], Path] | None, problems: list[str]) -> Index | None:
+    """The entries of all queues of these topics; None, and a problem: they are in RocksDB, and cannot be read."""
+    folder = store / "consumequeue"
+    if is_rocksdb(folder):
+        try:
+            return _of_rocksdb(store, folder, topics, jars)
+        except (StorageError, InfraError) as problem:
+            problems.append(str(problem))
+            return None
+    found: Index = {}
     for topic, queue, path in consume_queues(folder):
         if topic in topics:
             try:
@@ -128,6 +148,16 @@ def _index(folder: Path, topics: Collection[str], problems: list[str]) -> dict[t
             except StorageError as problem:
                 problems.append(str(problem))
     return found
+
+
+def _of_rocksdb(store: Path, folder: Path, topics: Collection[str], jars: Callable[[], Path] | None) -> Index:
+    if (store / "abort").exists():
+        raise StorageError(
+            folder, "is RocksDB's; the broker was not stopped in an orderly way, so the newest entries are missing"
+        )
+    if jars is None:
+        raise StorageError(folder, "is RocksDB's, which needs RocketMQ's jars to be read")
+    return {(topic, queue, entry.offset): entry for topic, queue, entry in read_rocksdb_queues(folder, jars(), topics)}
 
 
 def _epochs(store: Path, problems: list[str]) -> list[list[int]]:
