@@ -11,7 +11,6 @@ import click
 from harness import terminal
 from harness.boundary import end
 from harness.cli.parts import store_option
-from harness.plan.plan import PlanError
 from harness.plan.table import shell_words
 from harness.values import FilePath, FiniteRange
 from results.verdict import Verdict
@@ -23,7 +22,10 @@ from results.verdict import Verdict
 @click.option(
     "--build", "builds", multiple=True, type=FilePath(), metavar="DIR", help="A folder of jars; the oldest first."
 )
-@click.option("--anomaly", "anomalies", multiple=True, metavar="NAME", help="What to look for, with a PLAN or a RUN.")
+@click.option("--finding", metavar="ID", help="With a PLAN or a RUN: look for the signature of this finding.")
+@click.option(
+    "--anomaly", "anomalies", multiple=True, metavar="NAME", help="With a PLAN or a RUN: look for this anomaly."
+)
 @click.option("--max-runs", type=click.IntRange(1, 100_000), default=60, show_default=True, help="The most runs.")
 @click.option("--hours", type=FiniteRange(0, 8784, min_open=True), help="Begin no run after this time.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
@@ -33,6 +35,7 @@ def bisect(
     what: str,
     versions: str | None,
     builds: tuple[Path, ...],
+    finding: str | None,
     anomalies: tuple[str, ...],
     max_runs: int,
     hours: float | None,
@@ -48,18 +51,15 @@ def bisect(
 
     \b
     harness bisect 25 --versions all
-    harness bisect results/shrunk/plan.toml --anomaly lost --versions 5.1.1,5.3.3,5.5.0
+    harness bisect results/shrunk/plan.toml --finding 5 --versions 5.1.1,5.3.3,5.5.0
     harness bisect 5 --build good/lib --build half/lib --build bad/lib
     """
     from harness.bisect.running import Runner, builds_of, lines, versions_of
     from harness.bisect.search import bisect as search
     from harness.cli.run import check_words, require_free, topology_of
-    from harness.findings import record
-    from harness.findings import reproduce as series
+    from harness.findings.reproduce import sought
 
-    subject = series.named(what, record.read_findings(), anomalies, alone=True)
-    if subject.signature is None:
-        raise PlanError(f"{what}: --anomaly says what to look for; a plan has no anomaly of its own")
+    subject = sought(what, finding, anomalies)
     extra = [word for text in options for word in shell_words(text, "--option")]
     require_free(extra)
     named = builds_of(versions, builds, versions_of(topology_of([*subject.args, *extra])))

@@ -12,12 +12,10 @@ import click
 from harness import terminal
 from harness.boundary import end
 from harness.cli.parts import store_option
-from harness.plan.plan import PlanError
 from harness.values import FilePath, FiniteRange
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
-    from harness.findings.reproduce import Subject
     from harness.shrink.shrinking import Tried
 
 
@@ -60,10 +58,11 @@ def shrink(
     harness shrink results/runs/latest --finding 25 --max-runs 60
     harness shrink examples/plans/returning-tail.toml --anomaly lost --hours 2
     """
+    from harness.findings.reproduce import sought
     from harness.shrink.running import PLAN, Runner, first_plan, write_results
     from harness.shrink.shrinking import shrink as search
 
-    subject = _subject(what, finding, anomalies)
+    subject = sought(what, finding, anomalies)
     until = None if hours is None else time.monotonic() + hours * 3600
     plan = first_plan(subject, store, terminal.say)
     terminal.say(f"{subject.title}: {len(plan.strikes)} strikes, {plan.time_limit_s:g} s; at most {max_runs} runs")
@@ -82,26 +81,3 @@ def shrink(
     if runs:
         end(Verdict.VALID.exit_code)
     end((Verdict.INVALID if account.ended.startswith(("it shows too", "no run")) else Verdict.UNKNOWN).exit_code)
-
-
-def _subject(what: str, finding: str | None, anomalies: tuple[str, ...]) -> Subject:
-    """Raises PlanError if there is no such run, plan or finding, or nothing to look for."""
-    from dataclasses import replace
-
-    from harness.findings import record
-    from harness.findings import reproduce as series
-
-    if finding is not None and anomalies:
-        raise PlanError("--finding and --anomaly exclude each other: a finding has its own signature")
-    findings = record.read_findings()
-    signature_of = None if finding is None else record.find(findings, finding)
-    if finding is not None and (signature_of is None or signature_of.signature is None):
-        raise PlanError(f"--finding {finding}: the record has no such finding, or no signature for it")
-    known = signature_of.signature.anomalies if signature_of and signature_of.signature else ()
-    subject = series.named(what, findings, anomalies or known, alone=True)
-    if signature_of is not None:
-        title = f"{subject.title}, finding {signature_of.id}"
-        subject = replace(subject, signature=signature_of.signature, title=title)
-    if subject.signature is None:
-        raise PlanError(f"{what}: --anomaly or --finding says what to look for; a plan has no anomaly of its own")
-    return subject

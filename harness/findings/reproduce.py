@@ -7,14 +7,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Final
 
 from harness.check.judging import judge_stored
 from harness.findings.rates import StoppingRule, describe
-from harness.findings.record import Finding, Measured, find
+from harness.findings.record import Finding, Measured, find, read_findings
 from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun, run_child
@@ -106,6 +106,25 @@ def named(text: str, findings: Sequence[Finding], anomalies: Sequence[str] = (),
     if not exists(path):
         raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
     return of_path(path, anomalies)
+
+
+def sought(text: str, finding: str | None, anomalies: Sequence[str]) -> Subject:
+    """As `named`, alone, for a command that looks for one thing: the signature of a finding, or these anomalies. Raises
+    PlanError as well if there is nothing to look for.
+    """
+    if finding is not None and anomalies:
+        raise PlanError("--finding and --anomaly exclude each other: a finding has its own signature")
+    findings = read_findings()
+    found = None if finding is None else find(findings, finding)
+    if finding is not None and (found is None or found.signature is None):
+        raise PlanError(f"--finding {finding}: the record has no such finding, or no signature for it")
+    known = found.signature.anomalies if found and found.signature else ()
+    subject = named(text, findings, anomalies or known, alone=True)
+    if found is not None:
+        subject = replace(subject, signature=found.signature, title=f"{subject.title}, finding {found.id}")
+    if subject.signature is None:
+        raise PlanError(f"{text}: --anomaly or --finding says what to look for; a plan has no anomaly of its own")
+    return subject
 
 
 @dataclass

@@ -14,7 +14,9 @@ from harness.bisect.running import builds_of, lines
 from harness.bisect.search import Answer, Posterior, bisect
 from harness.boundary import guarded
 from harness.cli.main import cli
-from harness.findings.signature import Sight, Sighting
+from harness.findings.record import find, read_findings
+from harness.findings.reproduce import Subject
+from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import PlanError
 from harness.series.child import ChildRun
 
@@ -94,12 +96,14 @@ def test_the_command_runs_builds_until_it_is_sure(
     """The signature is that of the finding, and each build has its own servers."""
     monkeypatch.chdir(tmp_path)
     ran: list[Sequence[str]] = []
+    sought: list[Signature | None] = []
 
     def child(args: Sequence[str], store: Path) -> ChildRun:
         ran.append(args)
         return ChildRun(1, None)
 
-    def judged(subject: object, run: ChildRun) -> list[Sighting]:
+    def judged(subject: Subject, run: ChildRun) -> list[Sighting]:
+        sought.append(subject.signature)
         version = ran[-1][list(ran[-1]).index("--version", 1) + 1] if "--version" in ran[-1] else ""
         last = [word for at, word in enumerate(ran[-1]) if at and ran[-1][at - 1] == "--version"][-1]
         assert version
@@ -115,3 +119,10 @@ def test_the_command_runs_builds_until_it_is_sure(
     assert "it came between 5.2.0 and 5.3.3; it went in none up to the last" in out
     assert guarded(lambda: cli.main([*argv, "--max-runs", "2"], standalone_mode=False)) == 2
     assert "not sure: " in capsys.readouterr().out
+    five = find(read_findings(), "5")
+    assert five is not None
+    del sought[:]
+    assert guarded(lambda: cli.main([*argv[:2], "--finding", "5", *argv[4:]], standalone_mode=False)) == 0
+    assert five.signature in sought
+    assert guarded(lambda: cli.main([*argv, "--finding", "5"], standalone_mode=False)) == 64
+    assert "exclude each other" in capsys.readouterr().err
