@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Retried
+from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Replayed, Retried
+from checkers.messages.consuming.resets import BACK, PAST
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
@@ -17,7 +18,9 @@ from tests.sim.consumers import AGAIN, Bug, Group
 from tests.stories import S, TimedStory
 
 GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly": True},
-        "orderly, filtered": {"orderly": True, "filtered": True}}  # fmt: skip
+        "orderly, filtered": {"orderly": True, "filtered": True}, "reset": {"resets": True},
+        "orderly, reset": {"resets": True, "orderly": True}, "filtered, reset": {"resets": True, "filtered": True},
+        }  # fmt: skip
 
 
 def judged(group: Group, run: RunRecord) -> list[CheckResult]:
@@ -26,18 +29,25 @@ def judged(group: Group, run: RunRecord) -> list[CheckResult]:
     if group.failing:
         judges.append(Retried(AGAIN, delays=not group.orderly))
     judges += [Groups(), Lag(wanted)]
+    if group.resets:
+        judges += [Replayed(wanted, quiet_s=10), *([] if group.orderly else [Prompt()])]
     return [judge.check(run) for judge in judges]
 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_silent_about_good_groups(kind: str) -> None:
     """A false alarm would cost the workload its readers: crashes, moves of queues and retries are no violation."""
-    again = 0
+    again = replayed = 0
     for seed in range(effort(64, 4)):
         group = Group(seed, **GOOD[kind])
         for result in judged(group, group.run()):
+            if result.checker == "replayed" and result.verdict == Verdict.UNKNOWN:
+                assert "no acknowledged reset went back" in result.reason
+                continue
+            replayed += result.stats.get("replayed", 0)
             assert result.verdict == Verdict.VALID, (seed, result.reason, [a.summary for a in result.anomalies])
             again += sum(excuse.used for excuse in result.excuses if excuse.rule == "redelivered")
+    assert bool(replayed) == ("resets" in GOOD[kind])
     assert again, "no member ended or moved with work that was not committed: the runs show too little"
 
 
@@ -61,6 +71,9 @@ FINDS = {
     Bug.STALE: ("wrong-lag", {}),
     Bug.FORGOT: ("wrong-lag", {}),
     Bug.AHEAD: ("committed-beyond", {}),
+    Bug.DEAF: ("not-replayed", {"resets": True}),
+    Bug.HIGH: ("not-replayed", {"resets": True}),
+    Bug.WRONG_TIME: ("wrong-reset-time", {"resets": True}),
 }
 
 
@@ -429,7 +442,9 @@ def test_finds_planted_bugs_of_pops(bug: pops.Bug, name: str) -> None:
     assert found >= struck * 0.75, (struck, found)
 
 
-def popped(again_s: float, *, renewed: bool = False, fault: bool = False, acking: bool = False) -> CheckResult:
+def popped(
+    again_s: float, *, renewed: bool = False, fault: bool = False, acking: bool = False, reset: int | None = None
+) -> CheckResult:
     """A message with a duration of 10 s, or renewed for 20 s after 5 s, that comes again so long after its delivery."""
     story = TimedStory()
     about = {"group": "g", "member": "m0"}
@@ -445,6 +460,8 @@ def popped(again_s: float, *, renewed: bool = False, fault: bool = False, acking
         events.append((2.1 + again_s, ["done", 2, True]))
     if fault:
         story.fault(4, 5, "n1")
+    if reset is not None:
+        story.call(3, "reset", "t:a:0", reset, {"t:a:0": reset}, group="g", node="n1", to="offset")
     events.sort(key=lambda event: event[0])
     story.call(90, "take", None, None, [[k, int((90.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
     shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
@@ -460,6 +477,11 @@ def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
     excused = popped(8.9, fault=True)
     assert excused.verdict == Verdict.VALID
     assert [(e.rule, e.used) for e in excused.excuses] == [("leased-twice", 1)]
+    back = popped(8.9, reset=0)
+    assert [(e.rule, e.used, e.why) for e in back.excuses] == [("leased-twice", 1, BACK)]
+    assert [a.name for a in popped(8.9, reset=1).anomalies] == ["leased-twice"], "it went past the message"
+    assert [(e.rule, e.why) for e in popped(99, reset=1).excuses] == [("never-returned", PAST)]
+    assert [a.name for a in popped(99, reset=0).anomalies] == ["never-returned"]
     lost = popped(99)
     assert [(a.name, a.cases) for a in lost.anomalies] == [("never-returned", 1)]
     unsure = popped(99, acking=True)

@@ -27,6 +27,7 @@ from infra.systems.rocketmq.applications.own import OwnProgram
 from infra.systems.rocketmq.servers import NAMESRV, PROXY
 from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
 from results.deployment import DeploymentRecord
+from results.figures import SECOND
 from results.op import Op
 from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
@@ -37,6 +38,7 @@ from workloads.consume.sender import Sender
 from workloads.consume.work import RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
 from workloads.places import Queue
+from workloads.resets import RESET, Resets
 
 if TYPE_CHECKING:
     from checkers.base.api import Checker
@@ -69,6 +71,10 @@ for late acknowledgements."""
 _TRIES: Final = 3
 
 _COMMIT_MS: Final = 5000
+
+_MEMBERS_RESET_S: Final = 15.0
+"""The least time between two resets that members execute: a push consumer stops for 10 s for each one
+(`MQClientInstance.resetOffset`)."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,16 @@ class ConsumeOptions:
     acked_twice: float = option(
         0.0, "With --library grpc-simple: so many messages (%) are acknowledged a second time.", low=0, high=50
     )
+    resets: Seconds = option(
+        Seconds(0),
+        "How often an administrator resets the group's offsets: of one queue to an offset, or of all to a time or to "
+        "the end. 0: never.",
+    )
+    reset_by: Literal["brokers", "members"] = option(
+        "brokers",
+        "With --resets: brokers reset the offsets themselves, or ask the connected members to, as by default in 5.1 "
+        "(only to a time or to the end).",
+    )
     member_goes_every: Seconds = option(
         Seconds(20), "How often each member crashes or leaves, on average; it is back after 2 s. 0: never."
     )
@@ -137,11 +153,12 @@ class ConsumeWorkload(MessageWorkload):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        needed = self.options.members + 2
+        resets = bool(self.options.resets)
+        needed = self.options.members + 2 + resets
         if plan.concurrency < needed:
             raise PlanError(
                 f"concurrency is {plan.concurrency}; {self.name} needs {needed} clients: "
-                f"{self.options.members} members and two producers"
+                f"{self.options.members} members{', an administrator' if resets else ''} and two producers"
             )
         self.group = ""
         self.grpc = self.options.library.startswith("grpc")
@@ -164,6 +181,13 @@ class ConsumeWorkload(MessageWorkload):
                 raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --library grpc-simple")
         if self.options.large and self.options.producer != "java":
             raise PlanError(f"large is {self.options.large:g}; it needs --producer java")
+        if resets and self.options.listener == "broadcast":
+            raise PlanError("resets needs another listener than broadcast: each member keeps its own offsets")
+        if self.options.reset_by == "members" and self.options.resets < _MEMBERS_RESET_S:
+            raise PlanError(
+                f"resets is {self.options.resets:g} s; with --reset-by members at least {_MEMBERS_RESET_S:g} s is "
+                "right: a member stops for 10 s for each"
+            )
         self.work = Work(
             self.options.failing, self.options.fails, self.options.slow, self.options.renewed, self.options.acked_twice
         )
@@ -173,8 +197,9 @@ class ConsumeWorkload(MessageWorkload):
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
         self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
-        # Members of a broadcast group are behind one by one, which nobody counts.
-        self.done_s = self.quiet_s if self.options.listener == "broadcast" else DONE_S
+        # Members of a broadcast group are behind one by one, and a group that is reset is behind with what it had got:
+        # nobody counts these messages.
+        self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
         # A proxy has the members' heartbeats, and pops need no queues.
         self.direct = self.options.library in _DIRECT and self.options.application is None
@@ -265,6 +290,16 @@ class ConsumeWorkload(MessageWorkload):
             return replace(op, extra={"properties": self.work.of(op.value)})
 
         others = gen.any_(self._requests(), send) if self.direct else send
+        if self.options.resets:
+            admin = Resets(
+                self.group,
+                self.places.keys,
+                [Queue(self.places.topic, group, -1).key for group in self.places.groups],
+                int(self.options.resets * SECOND),
+                rng.getrandbits(32),
+                whole=self.options.reset_by == "members",
+            )
+            others = gen.any_(admin, gen.reserve(1, None, default=others))
         return gen.reserve(self.options.members, members, default=others)
 
     def _of_brokers(self, f: str) -> list[Invocation]:
@@ -304,7 +339,17 @@ class ConsumeWorkload(MessageWorkload):
         )
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Retried
+        from checkers.messages.consuming import (
+            Broadcast,
+            Delivered,
+            Groups,
+            Invisible,
+            Lag,
+            Ordered,
+            Prompt,
+            Replayed,
+            Retried,
+        )
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
@@ -318,6 +363,10 @@ class ConsumeWorkload(MessageWorkload):
                 Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
             )
         of_group.append(Prompt())
+        if self.options.resets:
+            every = deployment.traits.offsets_copied_s or 10.0
+            within = every + max(5.0, every / 4)
+            of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.quiet_s - 2))
         if self.direct:
             of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
         if self.lags:
@@ -330,11 +379,13 @@ class ConsumeWorkload(MessageWorkload):
         more = {"broker.enablePropertyFilter": "true"} if self.options.filter == "sql" else {}
         if self.options.library == "grpc-push":
             more["proxy.defaultInvisibleTimeMills"] = str(_INVISIBLE_S["grpc-push"] * 1000)
+        if self.options.resets:
+            more["broker.useServerSideResetOffset"] = str(self.options.reset_by == "brokers").lower()
         return {**super().server_settings(), **more}
 
     @property
     def needed(self) -> Sequence[str]:
-        return ["send", "join", "take"]
+        return ["send", "join", "take", *([RESET] if self.options.resets else [])]
 
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged."""
