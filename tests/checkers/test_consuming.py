@@ -14,10 +14,11 @@ from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
 from tests.sim import pops
-from tests.sim.consumers import AGAIN, Bug, Group
+from tests.sim.consumers import AGAIN, MESSAGE_GROUP, Bug, Group
 from tests.stories import S, TimedStory
 
 GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly": True},
+        "grouped": {"orderly": True, "grouped": True},
         "orderly, filtered": {"orderly": True, "filtered": True}, "reset": {"resets": True},
         "orderly, reset": {"resets": True, "orderly": True}, "filtered, reset": {"resets": True, "filtered": True},
         }  # fmt: skip
@@ -25,7 +26,9 @@ GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly
 
 def judged(group: Group, run: RunRecord) -> list[CheckResult]:
     wanted = group.tags
-    judges: list[Checker] = [Delivered(wanted, quiet_s=10), *([Ordered(wanted, AGAIN)] if group.orderly else [])]
+    within = MESSAGE_GROUP if group.grouped else None
+    ordered = [Ordered(wanted, AGAIN, within=within)] if group.orderly else []
+    judges: list[Checker] = [Delivered(wanted, quiet_s=10), *ordered]
     if group.failing:
         judges.append(Retried(AGAIN, delays=not group.orderly))
     judges += [Groups(), Lag(wanted)]
@@ -75,6 +78,48 @@ FINDS = {
     Bug.HIGH: ("not-replayed", {"resets": True}),
     Bug.WRONG_TIME: ("wrong-reset-time", {"resets": True}),
 }
+
+
+def by_group(steps: str, *, fault: bool = False) -> CheckResult:
+    """Deliveries of one queue to m0 and m1, by their offsets; the messages 0 and 2 are of group A, 1 and 3 of group B.
+    Each has `x,from,to`: the offset, and the times (s) of its begin and end; in capitals it goes to m1.
+    """
+    story = TimedStory()
+    for member in ("m0", "m1"):
+        story.call(0.1, "join", None, None, f"{member}-1", group="g", member=member)
+    for n in range(4):
+        asked = {"properties": {MESSAGE_GROUP: "AB"[n % 2]}}
+        story.call(1 + n / 10, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask=asked)
+    events: dict[str, list[tuple[float, list[Any]]]] = {"m0": [], "m1": []}
+    for n, step in enumerate(steps.split(), 1):
+        who, start, end = step.split(",")
+        of, offset = events["m1" if who.isupper() else "m0"], "abcd".index(who.lower())
+        of.append((float(start), ["delivered", n, "t:a:0", offset, offset + 1, 0, None]))
+        of.append((float(end), ["done", n, True]))
+    if fault:
+        story.fault(9, 9.5, "n1")
+    for member, of in events.items():
+        of.sort(key=lambda event: event[0])
+        shown = [[kind, int((90.01 - at) * S), 1, *rest] for at, (kind, *rest) in of]
+        story.call(90, "take", None, None, shown, group="g", member=member)
+    about = {"min": 0, "max": 4, "next": 4, "done": True, "phase": "final", "node": "n1"}
+    story.call(91, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(4)], **about)
+    masters = [Observation(s * S, "n1", "leader", term=1, extra={"broker_name": "a"}) for s in range(90)]
+    return Ordered(within=MESSAGE_GROUP).check(story.run(observations=masters))
+
+
+def test_message_groups_have_an_order_each() -> None:
+    """Messages of different groups may overlap and overtake; those of one may not, and one process has a group."""
+    assert by_group("a,10,12 B,10.5,11 d,11.5,13 C,12.5,14").verdict == Verdict.VALID
+    assert [a.name for a in by_group("b,10,11 c,11,12 a,12,13 d,14,15").anomalies] == ["out-of-order"]
+    twice = by_group("a,10,12 A,11,13 b,14,15 c,14,15 d,15,16")
+    assert [a.name for a in twice.anomalies] == ["two-owners"]
+    excused = by_group("a,10,12 A,11,13 b,14,15 c,14,15 d,15,16", fault=True)
+    assert excused.verdict == Verdict.VALID, excused.reason
+    assert [(e.rule, e.used) for e in excused.excuses] == [("two-owners", 1)]
+    assert by_group("a,68,70 A,69,71 b,72,73 c,72,73 d,73,74", fault=True).verdict == Verdict.VALID
+    late = by_group("a,70,72 A,71,73 b,74,75 c,74,75 d,75,76", fault=True)
+    assert [a.name for a in late.anomalies] == ["two-owners"], "more than 60 s after the fault"
 
 
 @pytest.mark.parametrize("bug", FINDS)

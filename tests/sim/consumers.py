@@ -17,6 +17,7 @@ from tests.stories import S, TimedStory
 
 GROUP: Final = "members-sim"
 QUEUES: Final = tuple(f"t:a:{n}" for n in range(4))
+MESSAGE_GROUP: Final = "__SHARDINGKEY"
 _STEP: Final = 0.05
 _COMMIT: Final = 5.0
 _REBALANCE: Final = 0.4
@@ -105,7 +106,9 @@ class Group:
         bug: Bug | None = None,
         end_s: float = END_S,
         resets: bool = False,
+        grouped: bool = False,
     ) -> None:
+        self.grouped = grouped
         self.end_s = end_s
         self.resets, self.reset_due = resets, 3.0
         self.polls = seed % 2 == 1 and not orderly
@@ -186,6 +189,8 @@ class Group:
             properties = {"TAGS": self.dice.choice("abc")}
             if self.dice.random() < self.failing:
                 properties["fails"] = self.dice.choice("112")
+            if self.grouped:
+                properties[MESSAGE_GROUP] = f"{key}-{self.ids % 2}"
             self.properties[self.ids] = properties
             self.logs[key].append(self.ids)
             self.stored[key].append(now)
@@ -344,9 +349,9 @@ class Group:
         at, log = member.at[key], self.logs[key]
         if at >= len(log):
             return
-        self.planted += early
-        member.at[key] = at + 1
         identity = log[at]
+        self.planted += early and any(self._group(work.id) == self._group(identity) for work in member.open)
+        member.at[key] = at + 1
         if self.tags is not None and self.properties[identity]["TAGS"] not in self.tags:
             if self.bug is not Bug.LEAK or self.dice.random() > 0.02:
                 return
@@ -360,6 +365,10 @@ class Group:
                 self._finish(member, last, last.ends)
                 member.open.remove(last)
                 self._begin(member, key, at, identity, 0, now + 0.03)
+
+    def _group(self, identity: int) -> str | None:
+        """The message group of a message; None: the runs have none."""
+        return self.properties[identity].get(MESSAGE_GROUP)
 
     def _begin(self, member: _Member, key: str, offset: int, identity: int, attempt: int, now: float) -> None:
         member.n += 1

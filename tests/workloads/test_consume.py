@@ -15,10 +15,11 @@ from workloads_in_memory import NODES, places
 from harness.api import Completion
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
+from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.applications.members import Members
 from workloads.consume.crew import Consumers, ConsumerSeat, show
-from workloads.consume.work import TAGS, Work
+from workloads.consume.work import MESSAGE_GROUP, TAGS, Work
 from workloads.consume.workload import ConsumeWorkload
 
 S = 10**9
@@ -146,7 +147,9 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"library": "grpc-push", "listener": "orderly"}, "listener is 'orderly'; with --library grpc"),
+        ({"library": "grpc-simple", "listener": "orderly"}, "listener is 'orderly'; with --library grpc-simple conc"),
+        ({"library": "grpc-push", "listener": "broadcast"}, "grpc-push concurrently and orderly are right"),
+        ({"library": "grpc-push", "listener": "orderly", "producer": "java"}, "which has no message groups"),
         ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
         ({"large": 1.0}, "large is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
@@ -217,3 +220,20 @@ def test_an_administrator_resets_the_offsets_during_the_load(by: str) -> None:
     assert not {op.process for op in resets} & {op.process for op in ops if op.f in ("send", "take")}
     assert all(op.extra["group"] == "g" for op in resets)
     assert workload.server_settings()["broker.useServerSideResetOffset"] == str(by == "brokers").lower()
+
+
+def test_fifo_messages_have_message_groups_of_one_queue_each() -> None:
+    options = {"library": "grpc-push", "listener": "orderly", "member_goes_every": "0s"}
+    workload = ConsumeWorkload(Plan(seed=1, rate=50, concurrency=8, workload="consume", options=options))
+    workload._places, workload.group = places(), "g"
+    client = _Answers()
+    ops = play_run(workload, lambda thread: client, 10, NODES, phases=("main",), final_s=2)
+    sends = [op for op in ops if op.f == "send" and op.type == "invoke"]
+    queues: dict[str, set[str | None]] = {}
+    for op in sends:
+        queues.setdefault(op.extra["properties"][MESSAGE_GROUP], set()).add(op.key)
+    assert len(queues) == 3 * len(places().keys)
+    assert all(len(keys) == 1 for keys in queues.values())
+    judges = {checker.name: checker for checker in workload.checkers(DeploymentRecord("toy", dict.fromkeys(NODES, "")))}
+    ordered: Any = judges["ordered"]
+    assert ordered.within == MESSAGE_GROUP

@@ -19,6 +19,12 @@ WANTED: Final = ("a", "b")
 
 SLOW_MS: Final = 300
 
+MESSAGE_GROUP: Final = "__SHARDINGKEY"
+"""The property with the message group: of gRPC, `SystemProperties.message_group`."""
+
+_GROUPS: Final = 3
+"""The number of message groups of each queue."""
+
 RENEWED_MS: Final = 20_000
 """The new invisible duration of a message that is renewed: its consumer works on it for longer than the first one."""
 
@@ -34,6 +40,11 @@ class Work:
     slow: float = 0.0
     renewed: float = 0.0
     twice: float = 0.0
+
+    @staticmethod
+    def message_group(queue: int, message: int) -> Mapping[str, str]:
+        """The property with the message group of a message. Each group has one queue, as with a proxy."""
+        return {MESSAGE_GROUP: f"{queue}-{message % _GROUPS}"}
 
     def of(self, message: int) -> Mapping[str, str]:
         """The properties of a message."""

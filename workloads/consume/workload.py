@@ -35,9 +35,9 @@ from workloads.brokers import BODY_SIZE
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Consumers
 from workloads.consume.sender import Sender
-from workloads.consume.work import RENEWED_MS, WANTED, Work
+from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
-from workloads.places import Queue
+from workloads.places import Queue, queue_of
 from workloads.resets import RESET, Resets
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class ConsumeOptions:
 
     members: int = option(3, "Members of the group, each in a process of its own.", low=1, high=4)
     listener: Literal["concurrently", "orderly", "broadcast"] = option(
-        "concurrently", "How members consume. With broadcast, each one gets everything."
+        "concurrently",
+        "How members consume. With broadcast, each one gets everything. With grpc-push, orderly means FIFO: the "
+        "messages of a message group are in order.",
     )
     library: Library = option(
         "remoting",
@@ -162,8 +164,14 @@ class ConsumeWorkload(MessageWorkload):
             )
         self.group = ""
         self.grpc = self.options.library.startswith("grpc")
-        if self.grpc and self.options.listener != "concurrently":
-            raise PlanError(f"listener is {self.options.listener!r}; with --library grpc-... concurrently is right")
+        self.fifo = self.options.library == "grpc-push" and self.options.listener == "orderly"
+        if self.grpc and self.options.listener != "concurrently" and not self.fifo:
+            right = "concurrently and orderly are" if self.options.library == "grpc-push" else "concurrently is"
+            raise PlanError(
+                f"listener is {self.options.listener!r}; with --library {self.options.library} {right} right"
+            )
+        if self.fifo and self.options.producer == "java":
+            raise PlanError("producer is 'java', which has no message groups; with grpc-push orderly, harness is right")
         if self.options.library == "lite-pull":
             if self.options.listener != "concurrently":
                 raise PlanError(
@@ -228,7 +236,7 @@ class ConsumeWorkload(MessageWorkload):
     async def setup(self, context: RunContext) -> None:
         """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
         self.group = f"members-{context.run}"
-        await self.make(context, [self.group])
+        await self.make(context, [self.group], fifo=[self.group] if self.fifo else [])
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
         through = PROXY_REMOTING if self.options.library == "remoting-proxy" else NAMESRV
@@ -287,7 +295,10 @@ class ConsumeWorkload(MessageWorkload):
 
         def send(n: int) -> Invocation:
             op = plain(n)
-            return replace(op, extra={"properties": self.work.of(op.value)})
+            properties = self.work.of(op.value)
+            if self.fifo:
+                properties = {**properties, **self.work.message_group(queue_of(op.key).number, op.value)}
+            return replace(op, extra={"properties": properties})
 
         others = gen.any_(self._requests(), send) if self.direct else send
         if self.options.resets:
@@ -357,12 +368,13 @@ class ConsumeWorkload(MessageWorkload):
         delivered = Delivered(wanted, holds=not self.grpc, quiet_s=self.quiet_s - 2)
         of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
         if listener == "orderly":
-            of_group.append(Ordered(wanted, self.again))
+            of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None))
         if self.options.failing:
             of_group.append(
                 Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
             )
-        of_group.append(Prompt())
+        if not (self.fifo and self.options.failing):  # a message that failed holds the others up
+            of_group.append(Prompt())
         if self.options.resets:
             every = deployment.traits.offsets_copied_s or 10.0
             within = every + max(5.0, every / 4)

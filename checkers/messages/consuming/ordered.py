@@ -25,40 +25,57 @@ from results.verdict import CheckResult, Excuse
 _LEASE_S: Final = 60.0
 """A broker's lock of a queue ends after so long without a renewal (`RebalanceLockManager`). It is in memory alone."""
 
+_ORDER_LOST: Final = "the master, which keeps in memory what was popped in order, changed or was struck shortly before"
+
 
 class Ordered:
     """`out-of-order`, `two-owners`.
 
     wanted  the tags that the group subscribes to; None: everything. again: the number of further attempts of a message
             that failed, after which the queue goes on without it; None: no end.
+    within  the property whose values have an order each: members pop, and the messages of a queue with one value are in
+            order ("Ordered Message" of RocketMQ's documents: messages of one message group). None: the whole queue is,
+            and members hold it.
     """
 
     name = "ordered"
 
-    def __init__(self, wanted: frozenset[str] | None = None, again: int | None = None) -> None:
-        self.wanted, self.again = wanted, again
+    def __init__(
+        self, wanted: frozenset[str] | None = None, again: int | None = None, *, within: str | None = None
+    ) -> None:
+        self.wanted, self.again, self.within = wanted, again, within
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `queues`, `deliveries` compared with the order of their queue."""
+        """`stats`: `queues`, `deliveries` compared with the order of their queue; with `within`, `sequences`: the pairs
+        of a queue and a value of the property.
+        """
         told, scene = takes(run.history), RunTimeline(run)
-        tags = {id: of.get("TAGS") for id, of in properties_of(run.history).items()}
-        queues: dict[str, list[Delivery]] = {}
+        properties = properties_of(run.history)
+        tags = {id: of.get("TAGS") for id, of in properties.items()}
+        values = {id: of.get(self.within) for id, of in properties.items()} if self.within is not None else {}
+        parts: dict[tuple[str, str | None], list[Delivery]] = {}
         for delivery in told.deliveries:
             if not delivery.again:
-                queues.setdefault(delivery.key, []).append(delivery)
+                parts.setdefault((delivery.key, values.get(delivery.id)), []).append(delivery)
         early: list[Case] = []
         resets = MemberResets(run.history)
         passed = 0
         for key, of in stored(run).queues.items():
-            owed = {offset: id for offset, id in of.items() if subscribed(tags.get(id), self.wanted)}
-            queue = _Queue(key, owed, queues.get(key, []), self._finished, resets)
-            early += queue.early
-            passed += queue.passed
-        shared = [case for key, deliveries in queues.items() for case in _shared(key, deliveries)]
+            owed: dict[str | None, dict[int, Any]] = {}
+            for offset, id in of.items():
+                if subscribed(tags.get(id), self.wanted):
+                    owed.setdefault(values.get(id), {})[offset] = id
+            for value, messages in owed.items():
+                queue = _Queue(key, messages, parts.get((key, value), []), self._finished, resets)
+                early += queue.early
+                passed += queue.passed
+        shared = [case for (key, _), deliveries in parts.items() for case in _shared(key, deliveries)]
+        lost = [case for case in shared if _lock_lost(scene, case)]
         permit = permission(run, "locked-by-two")
-        legal = [case for case in shared if permit is not None and _lock_lost(scene, case)]
-        wrong = [case for case in shared if case not in legal]
+        legal = lost if permit is not None and self.within is None else []
+        excused = lost if self.within is not None else []
+        wrong = [case for case in shared if case not in legal and case not in excused]
         found = [
             *anomalies(scene, "out-of-order", early, "{n} messages of {queues} queues were delivered before an "
                        "earlier one was finished"),
@@ -66,10 +83,14 @@ class Ordered:
             *anomalies(scene, "two-owners", legal, "{n} times two processes worked on one queue at once",
                        legal=permit.why if permit is not None else None),
         ]  # fmt: skip
-        count = sum(map(len, queues.values()))
-        stats = {"queues": len(queues), "deliveries": count}
+        count = sum(map(len, parts.values()))
+        stats = {"queues": len({key for key, _ in parts}), "deliveries": count}
+        if self.within is not None:
+            stats["sequences"] = len(parts)
         unknown = None if count else "no message was delivered to any member"
         excuses = [Excuse("out-of-order", passed, PAST)] if passed else []
+        if excused:
+            excuses.append(Excuse("two-owners", len(excused), _ORDER_LOST, _LEASE_S))
         reason = f"{many(count, 'delivery')} in order"
         return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
