@@ -227,14 +227,24 @@ def test_a_pop_whose_answer_is_lost_counts_as_an_attempt() -> None:
 
 
 def again(
-    after_s: float, key: str, offset: int, life: int = 1, holds: bool = True, first: int | None = None
+    after_s: float,
+    key: str,
+    offset: int,
+    life: int = 1,
+    holds: bool = True,
+    first: int | None = None,
+    level: int = 0,
+    fault: bool = False,
 ) -> CheckResult:
     """A message of `t:a:0` that failed as attempt 0 and came again so much later, as attempt 1, whose delay is 10 s.
 
-    first  the process of a member that had failed it a second earlier.
+    first  the process of a member that had failed it a second earlier. level: the delay level that its consumer named.
     """
     story = TimedStory()
-    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "fails": "1"}})
+    properties = {"TAGS": "a", "fails": "1", **({"level": str(level)} if level else {})}
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": properties})
+    if fault:
+        story.fault(2.1, 4, "n1")
     for at, number, process, queue, place, ok in (
         (2.0, 1, 1, "t:a:0", 0, False),
         (2.5 + after_s, 2, life, key, offset, True),
@@ -270,6 +280,17 @@ def test_a_message_that_no_broker_took_back_is_tried_again_by_its_process() -> N
         again(5.2, "t:a:0", 0, holds=False),
     ):
         assert [(a.name, a.cases) for a in result.anomalies] == [("retried-early", 1)]
+
+
+def test_a_delay_level_that_its_consumer_named_counts() -> None:
+    """Level 2 is 5 s, level 4 is 30 s. In a fault, the library may send it again itself, with the broker's 10 s."""
+    retry = "%RETRY%g:a:0"
+    assert again(4.2, retry, 0, level=2).verdict == again(29.2, retry, 0, level=4).verdict == Verdict.VALID
+    soon = again(8.8, retry, 0, level=4, fault=True)
+    for early in (again(3.8, retry, 0, level=2), again(28.8, retry, 0, level=4), soon):
+        assert [(a.name, a.cases) for a in early.anomalies] == [("retried-early", 1)]
+    anew = again(9.2, retry, 0, level=4, fault=True)
+    assert (anew.verdict, [(e.rule, e.used) for e in anew.excuses]) == (Verdict.VALID, [("retried-early", 1)])
 
 
 def killed(*, acking: bool) -> CheckResult:

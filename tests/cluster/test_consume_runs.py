@@ -68,7 +68,7 @@ def test_members_that_poll_and_a_java_producer(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_message_groups_in_order_through_a_proxy(tmp_path: Path) -> None:
-    """A proxy pops in order only for a group that is made so; a message that fails holds its group up, and comes first."""
+    """A proxy pops in order only for a group that is made so; a message that fails holds the others up."""
     quiet = ("--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--time-limit", "20")
     how = ("--library", "grpc-push", "--listener", "orderly", "--failing", "2")
     ended = run(*CONSUME, *quiet, *how, store=tmp_path)

@@ -101,6 +101,8 @@ def test_a_message_is_the_same_each_time() -> None:
     assert 300 < sum("fails" in of for of in made) < 500
     assert 120 < sum("slow" in of for of in made) < 280
     assert set(Work().of(1)) == {"TAGS"}
+    named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
+    assert all(("level" in of) == ("fails" in of) for of in named)
 
 
 def test_events_become_short_lists() -> None:
@@ -147,6 +149,7 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        ({"delay_level": 2}, "needs --library remoting, --listener concurrently and --failing"),
         ({"library": "grpc-simple", "listener": "orderly"}, "listener is 'orderly'; with --library grpc-simple conc"),
         ({"library": "grpc-push", "listener": "broadcast"}, "grpc-push concurrently and orderly are right"),
         ({"library": "grpc-push", "listener": "orderly", "producer": "java"}, "which has no message groups"),

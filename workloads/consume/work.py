@@ -32,7 +32,7 @@ RENEWED_MS: Final = 20_000
 @dataclass(frozen=True)
 class Work:
     """The shares (%) of messages that fail, that are slow, that are renewed, and that are acknowledged twice. `fails`:
-    the number of attempts that fail.
+    the number of attempts that fail. level: the delay level that a consumer names for them; 0: none.
     """
 
     failing: float = 0.0
@@ -40,6 +40,7 @@ class Work:
     slow: float = 0.0
     renewed: float = 0.0
     twice: float = 0.0
+    level: int = 0
 
     @staticmethod
     def message_group(queue: int, message: int) -> Mapping[str, str]:
@@ -52,6 +53,8 @@ class Work:
         found = {"TAGS": TAGS[message % len(TAGS)]}
         if dice.random() * 100 < self.failing:
             found["fails"] = str(self.fails)
+            if self.level:
+                found["level"] = str(self.level)
         if dice.random() * 100 < self.slow:
             found["slow"] = str(SLOW_MS)
         if dice.random() * 100 < self.renewed:

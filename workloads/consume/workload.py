@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
-from checkers.messages.consumer_times import DELAYS_S, HEARTBEAT_S, LOCK_S, ORDERLY_S, QUIET_S, SETTLED_S
+from checkers.messages.consumer_times import HEARTBEAT_S, LOCK_S, ORDERLY_S, QUIET_S, SETTLED_S, delay_s
 from harness.api import Client, RunContext
 from harness.generator import Generator, Invocation, Source
 from harness.plan.plan import Plan, PlanError
@@ -105,6 +105,13 @@ class ConsumeOptions:
     fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
     max_attempts_again: int = option(
         1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
+    )
+    delay_level: int = option(
+        0,
+        "With --library remoting: a consumer names this delay level for a message that failed "
+        "(`delayLevelWhenNextConsume`). 0: none, the broker chooses.",
+        low=0,
+        high=5,
     )
     slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
     producer: Literal["harness", "java"] = option(
@@ -196,12 +203,24 @@ class ConsumeWorkload(MessageWorkload):
                 f"resets is {self.options.resets:g} s; with --reset-by members at least {_MEMBERS_RESET_S:g} s is "
                 "right: a member stops for 10 s for each"
             )
+        plain = self.options.library.startswith("remoting") and self.options.listener == "concurrently"
+        if self.options.delay_level and not (plain and self.options.failing):
+            raise PlanError(
+                f"delay_level is {self.options.delay_level}; it needs --library remoting, --listener concurrently and "
+                "--failing"
+            )
         self.work = Work(
-            self.options.failing, self.options.fails, self.options.slow, self.options.renewed, self.options.acked_twice
+            self.options.failing,
+            self.options.fails,
+            self.options.slow,
+            self.options.renewed,
+            self.options.acked_twice,
+            self.options.delay_level,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
-        waits = sum(DELAYS_S[:tries]) if self.options.listener == "concurrently" else tries * ORDERLY_S
-        longest = max(DELAYS_S[:tries], default=0) if self.options.listener == "concurrently" else 0
+        delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
+        waits = sum(delays) if self.options.listener == "concurrently" else tries * ORDERLY_S
+        longest = max(delays, default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
         self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0

@@ -16,7 +16,7 @@ from typing import Any, Final
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.consumer_times import DELAYS_S, QUIET_S
+from checkers.messages.consumer_times import QUIET_S, delay_s
 from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
@@ -135,7 +135,7 @@ class _Judged:
         self.told = told
         self.resets = MemberResets(run.history)
         self.passed: Counter[str] = Counter()
-        properties = properties_of(run.history)
+        self.properties = properties = properties_of(run.history)
         tags = {identity: of.get("TAGS") for identity, of in properties.items()}
         self.owed = {
             key: {offset: id for offset, id in of.items() if subscribed(tags.get(id), wanted)}
@@ -210,7 +210,8 @@ class _Judged:
             if last.done is None:  # its process was ended: the message belongs to another member then
                 due = last.end + self.quiet
             else:
-                due = last.end + int((DELAYS_S[min(last.attempt, len(DELAYS_S) - 1)] + _SLACK_S) * SECOND)
+                level = int(self.properties.get(identity, {}).get("level", 0))
+                due = last.end + int((delay_s(last.attempt, level) + _SLACK_S) * SECOND)
             if due > self.told.until:
                 self.open += 1
                 continue
