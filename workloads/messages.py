@@ -121,8 +121,10 @@ class MessageWorkload(Workload):
         """Makes the topic on every broker."""
         await self.make(context)
 
-    async def make(self, context: RunContext, consumer_groups: Sequence[str] = ()) -> None:
-        """Makes the topic and the groups, and stores their places."""
+    async def make(self, context: RunContext, consumer_groups: Sequence[str] = (), *, fifo: Sequence[str] = ()) -> None:
+        """Makes the topic and the groups, and stores their places. fifo: the groups that get messages in order, through
+        a proxy; then the topic has the type FIFO.
+        """
         client = make_client(self.plan)
         assert isinstance(client, MessageClient)
         self._producers = await client.producers(context, self.plan.op_deadline_s)
@@ -133,7 +135,8 @@ class MessageWorkload(Workload):
             self.queues_per_group,
             consumer_groups,
             apart=apart,
-            message_type=self.message_type if apart else None,
+            message_type="FIFO" if fifo else self.message_type if apart else None,
+            orderly=fifo,
         )
         await make(self._places)
         self._masters = Masters(self._places)

@@ -80,6 +80,7 @@ class TopicLayout:
     readers      the consumer group of all reads that move no committed offset.
     consumers    further consumer groups of the workload.
     message_type the type of the topics' messages, for proxies, which refuse others; None: not named.
+    orderly      the consumer groups that get messages in order (`consumeMessageOrderly`).
     """
 
     raft_log: bool
@@ -92,6 +93,7 @@ class TopicLayout:
     controllers: Sequence[tuple[str, int]]
     consumers: Sequence[str] = ()
     message_type: str | None = None
+    orderly: Sequence[str] = ()
 
     @property
     def consumer_groups(self) -> Sequence[str]:
@@ -120,6 +122,7 @@ def topic_layout(
     *,
     apart: bool = False,
     message_type: str | None = None,
+    orderly: Sequence[str] = (),
 ) -> TopicLayout:
     """The places of a run; nothing is made yet. `apart`: each queue is a separate topic, on one broker group."""
     record = context.deployment.record
@@ -139,6 +142,7 @@ def topic_layout(
         controllers=record.endpoints("controller"),
         consumers=tuple(consumers),
         message_type=message_type,
+        orderly=tuple(orderly),
     )
 
 
@@ -149,7 +153,7 @@ async def make(places: TopicLayout) -> None:
     loss. (Slaves of 5.1.0 and 5.1.1 only get them this way: for those it waits.) Raises InfraError if it takes too
     long.
     """
-    groups = places.consumer_groups
+    groups = {name: name in places.orderly for name in places.consumer_groups}
     try:
         async with asyncio.timeout(SETUP_LIMIT_S):
             await asyncio.gather(
@@ -177,13 +181,14 @@ async def remake(places: TopicLayout, group: str, node: str) -> Mapping[str, lis
         for topic in lost_topics:
             await broker.create_topic(topic, topics[topic], message_type=places.message_type)
         for name in lost_groups:
-            await broker.create_group(name)
+            await broker.create_group(name, orderly=name in places.orderly)
     return {"topics": lost_topics, "groups": lost_groups}
 
 
 async def _on_broker(
-    endpoint: tuple[str, int], topics: Mapping[str, int], groups: Sequence[str], message_type: str | None
+    endpoint: tuple[str, int], topics: Mapping[str, int], groups: Mapping[str, bool], message_type: str | None
 ) -> None:
+    """groups: each with True if it gets messages in order."""
     async with BrokerAdmin(*endpoint, deadline_s=_ASK_S) as broker:
         while True:
             try:
@@ -191,8 +196,8 @@ async def _on_broker(
                 with suppress(AdminError):
                     for topic, queues in topics.items():
                         await broker.create_topic(topic, queues, message_type=message_type)
-                    for group in groups:
-                        await broker.create_group(group)
+                    for group, orderly in groups.items():
+                        await broker.create_group(group, orderly=orderly)
                 known = [await broker.topic_exists(topic) for topic in topics]
                 if all(known + [await broker.group_exists(group) for group in groups]):
                     return

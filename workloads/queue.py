@@ -217,7 +217,9 @@ class QueueOps(BrokerClient):
             case "drain":
                 return await self._drain(op, queue, node, extra)
             case "reset":
-                outcome, completion = await reset(self.at(node), op, queue, extra)
+                outcome, completion = await reset(
+                    self.at(node), op, queue, extra, self.places.topics(queue.group)[queue.topic]
+                )
                 self.learn(queue.group, node, outcome)
                 return completion
         broker, where = self.at(node), (queue.topic, queue.number, group)

@@ -19,7 +19,7 @@ from harness.generator.dice import unit
 from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.protocol.client import Broker
 from results.figures import SECOND
-from results.op import INVOKE, OK, Op
+from results.op import INVOKE, OK, Op, OpType
 from workloads.places import Queue
 
 RESET: Final = "reset"
@@ -35,6 +35,9 @@ SOON: Final = 0.3
 SOON_NS: Final = SECOND // 20
 """The share of resets that come so soon after the one before, while the group is still behind."""
 
+NOT_ONLINE: Final = 206
+"""The code of an answer: CONSUMER_NOT_ONLINE."""
+
 _DRAWS: Final = 4
 """The draws for one reset."""
 
@@ -47,6 +50,7 @@ class Resets(Generator):
     keys      the queues. sources: the broker groups, as `TOPIC:BROKER GROUP:-1`: all queues there.
     ends      queue -> the offset behind the highest acknowledged message.
     due       the time (ns) of the next one.
+    whole     True: only resets of all queues, and never soon after another: those that members execute.
     """
 
     group: str
@@ -57,6 +61,7 @@ class Resets(Generator):
     n: int = 0
     ends: Mapping[str, int] = field(default_factory=dict)
     due: int = 0
+    whole: bool = False
 
     def op(self, ctx: Context) -> Step:
         due = self.due or ctx.time + self.every_ns
@@ -65,7 +70,8 @@ class Resets(Generator):
         process = ctx.process(next(members(ctx.takers)))
         if not ctx.is_free(process):
             return PENDING, self
-        gap = SOON_NS if unit(self.seed, self.n * _DRAWS) < SOON else self.every_ns
+        soon = unit(self.seed, self.n * _DRAWS) < SOON and not self.whole
+        gap = SOON_NS if soon else self.every_ns
         after = replace(self, n=self.n + 1, due=ctx.time + gap)
         return self._next().by(process), after
 
@@ -80,6 +86,8 @@ class Resets(Generator):
     def _next(self) -> Invocation:
         kind, which, how = (unit(self.seed, self.n * _DRAWS + i) for i in (1, 2, 3))
         extra: dict[str, Any] = {"group": self.group}
+        if self.whole:
+            kind *= TO_TIME + TO_END
         if kind < TO_TIME + TO_END:
             source = self.sources[int(which * len(self.sources))]
             if kind < TO_TIME:
@@ -89,8 +97,10 @@ class Resets(Generator):
         return Invocation(RESET, key, int(how * (self.ends.get(key, 0) + 1)), {**extra, "to": "offset"})
 
 
-async def reset(broker: Broker, op: Op, queue: Queue, extra: dict[str, Any]) -> tuple[Outcome, Completion]:
-    """One reset at a broker. The completion of an `ok` has the new offset of each queue (key)."""
+async def reset(broker: Broker, op: Op, queue: Queue, extra: dict[str, Any], queues: int) -> tuple[Outcome, Completion]:
+    """One reset at a broker. The completion of an `ok` has the new offset of each queue (key). queues: the number of
+    queues of the topic there.
+    """
     extra |= {name: op.extra[name] for name in ("to", "ago_ms") if name in op.extra}
     time_ms = -1
     if op.extra["to"] == "time":
@@ -102,7 +112,31 @@ async def reset(broker: Broker, op: Op, queue: Queue, extra: dict[str, Any]) -> 
     )
     if done.code is not None:
         extra["code"] = done.code
+    if done.code == NOT_ONLINE and op.extra["to"] != "offset":
+        return await _commit(broker, op, queue, time_ms, extra, queues)
     if done.outcome.type != "ok":
         return done.outcome, Completion(done.outcome.type, op.value, done.outcome.why, extra)
     offsets = {replace(queue, number=number).key: offset for number, offset in done.offsets.items()}
     return done.outcome, Completion("ok", offsets, extra=extra)
+
+
+async def _commit(
+    broker: Broker, op: Op, queue: Queue, time_ms: int, extra: dict[str, Any], queues: int
+) -> tuple[Outcome, Completion]:
+    """Commits the offsets of a time, or the ends (-1), for the group: `mqadmin` does so if no member is connected to
+    the broker (`DefaultMQAdminExtImpl.resetOffsetByTimestampOld`).
+    """
+    extra["by"] = "commit"
+    group, found = op.extra["group"], dict[str, int]()
+    for number in range(queues):
+        where = queue.topic, number
+        at = await (broker.max_offset(*where) if time_ms < 0 else broker.offset_at(*where, time_ms))
+        if at.outcome.type != "ok" or at.value is None:
+            kind: OpType = "info" if found else "fail"
+            return at.outcome, Completion(kind, op.value, at.outcome.why, extra)
+        done = await broker.commit_offset(*where, group, at.value)
+        if done.outcome.type != "ok":
+            kind = "info" if found else done.outcome.type
+            return done.outcome, Completion(kind, op.value, done.outcome.why, extra)
+        found[replace(queue, number=number).key] = at.value
+    return Outcome("ok", ""), Completion("ok", found, extra=extra)

@@ -9,6 +9,17 @@ DELAYS_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200
 """The delay before attempt 1, 2, ... of a message that was failed: delay levels 3 to 18 of a broker's
 `messageDelayLevel` (`ConsumerSendMsgBackProcessor`, level 3 + the number of attempts so far)."""
 
+_LEVELS_S: Final = (1, 5, *DELAYS_S)
+"""The delays of the levels 1 to 18."""
+
+
+def delay_s(attempt: int, level: int = 0) -> int:
+    """The delay (s) before the next attempt of a message that was failed. attempt: the number of its last one. level:
+    the delay level that its consumer named (`delayLevelWhenNextConsume`); 0: none, the broker chooses.
+    """
+    return _LEVELS_S[level - 1] if level else DELAYS_S[min(attempt, len(DELAYS_S) - 1)]
+
+
 ORDERLY_S: Final = 1.0
 """The pause of an orderly consumer before it tries a message again (`suspendCurrentQueueTimeMillis`)."""
 

@@ -8,36 +8,49 @@ from typing import Any
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Retried
+from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Replayed, Retried
+from checkers.messages.consuming.resets import BACK, PAST
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
 from tests.sim import pops
-from tests.sim.consumers import AGAIN, Bug, Group
+from tests.sim.consumers import AGAIN, MESSAGE_GROUP, Bug, Group
 from tests.stories import S, TimedStory
 
 GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly": True},
-        "orderly, filtered": {"orderly": True, "filtered": True}}  # fmt: skip
+        "grouped": {"orderly": True, "grouped": True},
+        "orderly, filtered": {"orderly": True, "filtered": True}, "reset": {"resets": True},
+        "orderly, reset": {"resets": True, "orderly": True}, "filtered, reset": {"resets": True, "filtered": True},
+        }  # fmt: skip
 
 
 def judged(group: Group, run: RunRecord) -> list[CheckResult]:
     wanted = group.tags
-    judges: list[Checker] = [Delivered(wanted, quiet_s=10), *([Ordered(wanted, AGAIN)] if group.orderly else [])]
+    within = MESSAGE_GROUP if group.grouped else None
+    ordered = [Ordered(wanted, AGAIN, within=within)] if group.orderly else []
+    judges: list[Checker] = [Delivered(wanted, quiet_s=10), *ordered]
     if group.failing:
         judges.append(Retried(AGAIN, delays=not group.orderly))
     judges += [Groups(), Lag(wanted)]
+    if group.resets:
+        judges += [Replayed(wanted, quiet_s=10), *([] if group.orderly else [Prompt()])]
     return [judge.check(run) for judge in judges]
 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_silent_about_good_groups(kind: str) -> None:
     """A false alarm would cost the workload its readers: crashes, moves of queues and retries are no violation."""
-    again = 0
+    again = replayed = 0
     for seed in range(effort(64, 4)):
         group = Group(seed, **GOOD[kind])
         for result in judged(group, group.run()):
+            if result.checker == "replayed" and result.verdict == Verdict.UNKNOWN:
+                assert "no acknowledged reset went back" in result.reason
+                continue
+            replayed += result.stats.get("replayed", 0)
             assert result.verdict == Verdict.VALID, (seed, result.reason, [a.summary for a in result.anomalies])
             again += sum(excuse.used for excuse in result.excuses if excuse.rule == "redelivered")
+    assert bool(replayed) == ("resets" in GOOD[kind])
     assert again, "no member ended or moved with work that was not committed: the runs show too little"
 
 
@@ -61,7 +74,52 @@ FINDS = {
     Bug.STALE: ("wrong-lag", {}),
     Bug.FORGOT: ("wrong-lag", {}),
     Bug.AHEAD: ("committed-beyond", {}),
+    Bug.DEAF: ("not-replayed", {"resets": True}),
+    Bug.HIGH: ("not-replayed", {"resets": True}),
+    Bug.WRONG_TIME: ("wrong-reset-time", {"resets": True}),
 }
+
+
+def by_group(steps: str, *, fault: bool = False) -> CheckResult:
+    """Deliveries of one queue to m0 and m1, by their offsets; the messages 0 and 2 are of group A, 1 and 3 of group B.
+    Each has `x,from,to`: the offset, and the times (s) of its begin and end; in capitals it goes to m1.
+    """
+    story = TimedStory()
+    for member in ("m0", "m1"):
+        story.call(0.1, "join", None, None, f"{member}-1", group="g", member=member)
+    for n in range(4):
+        asked = {"properties": {MESSAGE_GROUP: "AB"[n % 2]}}
+        story.call(1 + n / 10, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask=asked)
+    events: dict[str, list[tuple[float, list[Any]]]] = {"m0": [], "m1": []}
+    for n, step in enumerate(steps.split(), 1):
+        who, start, end = step.split(",")
+        of, offset = events["m1" if who.isupper() else "m0"], "abcd".index(who.lower())
+        of.append((float(start), ["delivered", n, "t:a:0", offset, offset + 1, 0, None]))
+        of.append((float(end), ["done", n, True]))
+    if fault:
+        story.fault(9, 9.5, "n1")
+    for member, of in events.items():
+        of.sort(key=lambda event: event[0])
+        shown = [[kind, int((90.01 - at) * S), 1, *rest] for at, (kind, *rest) in of]
+        story.call(90, "take", None, None, shown, group="g", member=member)
+    about = {"min": 0, "max": 4, "next": 4, "done": True, "phase": "final", "node": "n1"}
+    story.call(91, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(4)], **about)
+    masters = [Observation(s * S, "n1", "leader", term=1, extra={"broker_name": "a"}) for s in range(90)]
+    return Ordered(within=MESSAGE_GROUP).check(story.run(observations=masters))
+
+
+def test_message_groups_have_an_order_each() -> None:
+    """Messages of different groups may overlap and overtake; those of one may not, and one process has a group."""
+    assert by_group("a,10,12 B,10.5,11 d,11.5,13 C,12.5,14").verdict == Verdict.VALID
+    assert [a.name for a in by_group("b,10,11 c,11,12 a,12,13 d,14,15").anomalies] == ["out-of-order"]
+    twice = by_group("a,10,12 A,11,13 b,14,15 c,14,15 d,15,16")
+    assert [a.name for a in twice.anomalies] == ["two-owners"]
+    excused = by_group("a,10,12 A,11,13 b,14,15 c,14,15 d,15,16", fault=True)
+    assert excused.verdict == Verdict.VALID, excused.reason
+    assert [(e.rule, e.used) for e in excused.excuses] == [("two-owners", 1)]
+    assert by_group("a,68,70 A,69,71 b,72,73 c,72,73 d,73,74", fault=True).verdict == Verdict.VALID
+    late = by_group("a,70,72 A,71,73 b,74,75 c,74,75 d,75,76", fault=True)
+    assert [a.name for a in late.anomalies] == ["two-owners"], "more than 60 s after the fault"
 
 
 @pytest.mark.parametrize("bug", FINDS)
@@ -169,14 +227,24 @@ def test_a_pop_whose_answer_is_lost_counts_as_an_attempt() -> None:
 
 
 def again(
-    after_s: float, key: str, offset: int, life: int = 1, holds: bool = True, first: int | None = None
+    after_s: float,
+    key: str,
+    offset: int,
+    life: int = 1,
+    holds: bool = True,
+    first: int | None = None,
+    level: int = 0,
+    fault: bool = False,
 ) -> CheckResult:
     """A message of `t:a:0` that failed as attempt 0 and came again so much later, as attempt 1, whose delay is 10 s.
 
-    first  the process of a member that had failed it a second earlier.
+    first  the process of a member that had failed it a second earlier. level: the delay level that its consumer named.
     """
     story = TimedStory()
-    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "fails": "1"}})
+    properties = {"TAGS": "a", "fails": "1", **({"level": str(level)} if level else {})}
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": properties})
+    if fault:
+        story.fault(2.1, 4, "n1")
     for at, number, process, queue, place, ok in (
         (2.0, 1, 1, "t:a:0", 0, False),
         (2.5 + after_s, 2, life, key, offset, True),
@@ -212,6 +280,17 @@ def test_a_message_that_no_broker_took_back_is_tried_again_by_its_process() -> N
         again(5.2, "t:a:0", 0, holds=False),
     ):
         assert [(a.name, a.cases) for a in result.anomalies] == [("retried-early", 1)]
+
+
+def test_a_delay_level_that_its_consumer_named_counts() -> None:
+    """Level 2 is 5 s, level 4 is 30 s. In a fault, the library may send it again itself, with the broker's 10 s."""
+    retry = "%RETRY%g:a:0"
+    assert again(4.2, retry, 0, level=2).verdict == again(29.2, retry, 0, level=4).verdict == Verdict.VALID
+    soon = again(8.8, retry, 0, level=4, fault=True)
+    for early in (again(3.8, retry, 0, level=2), again(28.8, retry, 0, level=4), soon):
+        assert [(a.name, a.cases) for a in early.anomalies] == [("retried-early", 1)]
+    anew = again(9.2, retry, 0, level=4, fault=True)
+    assert (anew.verdict, [(e.rule, e.used) for e in anew.excuses]) == (Verdict.VALID, [("retried-early", 1)])
 
 
 def killed(*, acking: bool) -> CheckResult:
@@ -429,7 +508,9 @@ def test_finds_planted_bugs_of_pops(bug: pops.Bug, name: str) -> None:
     assert found >= struck * 0.75, (struck, found)
 
 
-def popped(again_s: float, *, renewed: bool = False, fault: bool = False, acking: bool = False) -> CheckResult:
+def popped(
+    again_s: float, *, renewed: bool = False, fault: bool = False, acking: bool = False, reset: int | None = None
+) -> CheckResult:
     """A message with a duration of 10 s, or renewed for 20 s after 5 s, that comes again so long after its delivery."""
     story = TimedStory()
     about = {"group": "g", "member": "m0"}
@@ -445,6 +526,8 @@ def popped(again_s: float, *, renewed: bool = False, fault: bool = False, acking
         events.append((2.1 + again_s, ["done", 2, True]))
     if fault:
         story.fault(4, 5, "n1")
+    if reset is not None:
+        story.call(3, "reset", "t:a:0", reset, {"t:a:0": reset}, group="g", node="n1", to="offset")
     events.sort(key=lambda event: event[0])
     story.call(90, "take", None, None, [[k, int((90.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
     shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
@@ -460,6 +543,11 @@ def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
     excused = popped(8.9, fault=True)
     assert excused.verdict == Verdict.VALID
     assert [(e.rule, e.used) for e in excused.excuses] == [("leased-twice", 1)]
+    back = popped(8.9, reset=0)
+    assert [(e.rule, e.used, e.why) for e in back.excuses] == [("leased-twice", 1, BACK)]
+    assert [a.name for a in popped(8.9, reset=1).anomalies] == ["leased-twice"], "it went past the message"
+    assert [(e.rule, e.why) for e in popped(99, reset=1).excuses] == [("never-returned", PAST)]
+    assert [a.name for a in popped(99, reset=0).anomalies] == ["never-returned"]
     lost = popped(99)
     assert [(a.name, a.cases) for a in lost.anomalies] == [("never-returned", 1)]
     unsure = popped(99, acking=True)

@@ -64,3 +64,14 @@ def test_members_that_poll_and_a_java_producer(tmp_path: Path) -> None:
         assert results[name]["verdict"] == "valid", ended.out
     one_way = [op for op in ended.ops if op.type == "info" and "one-way" in (op.error or "")]
     assert one_way, "the Java producer sent nothing one-way"
+
+
+@pytest.mark.nightly
+def test_message_groups_in_order_through_a_proxy(tmp_path: Path) -> None:
+    """A proxy pops in order only for a group that is made so; a message that fails holds the others up."""
+    quiet = ("--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--time-limit", "20")
+    how = ("--library", "grpc-push", "--listener", "orderly", "--failing", "2")
+    ended = run(*CONSUME, *quiet, *how, store=tmp_path)
+    assert ended.code in (0, 1, 2), ended.out + ended.err
+    assert ended.stats("ordered")["sequences"] == 3 * ended.stats("ordered")["queues"], ended.out
+    assert ended.stats("retried")["attempts"], ended.out

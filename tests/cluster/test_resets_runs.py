@@ -32,3 +32,14 @@ def test_a_group_is_reset(tmp_path: Path, consume: str, nemesis: str) -> None:
     resets = [op for op in ended.ops if op.f == "reset" and op.type == "ok"]
     assert all(op.value for op in resets), "each answer names the new offsets"
     assert any(is_inject(op) for op in ended.ops) == (nemesis != "none")
+
+
+@pytest.mark.parametrize("library", ["remoting", "lite-pull", "grpc-push", "grpc-simple"])
+def test_real_clients_are_reset(tmp_path: Path, library: str) -> None:
+    shape = ("--topology", "master-slave", "--nodes", "3", "--version", "5.5.0", "--cluster", "local")
+    how = ("--library", library, "--resets", "8s", "--nemesis", "none", "--time-limit", "30", "--seed", "1")
+    ended = run("--workload", "consume", *how, *shape, store=tmp_path)
+    assert ended.code in (0, 1, 2), ended.out + ended.err
+    stats = ended.stats("replayed")
+    assert stats["acknowledged"] > 2, ended.out
+    assert any("reset" in e["why"] for e in ended.results()["delivered"]["excuses"]), ended.out

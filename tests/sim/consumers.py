@@ -17,6 +17,7 @@ from tests.stories import S, TimedStory
 
 GROUP: Final = "members-sim"
 QUEUES: Final = tuple(f"t:a:{n}" for n in range(4))
+MESSAGE_GROUP: Final = "__SHARDINGKEY"
 _STEP: Final = 0.05
 _COMMIT: Final = 5.0
 _REBALANCE: Final = 0.4
@@ -49,6 +50,9 @@ class Bug(Enum):
     LAZY = "members do not commit at the end"
     STALE = "the figures of an administrator show less than the queue has"
     FORGOT = "the figures of an administrator show another offset of the group than its members get"
+    DEAF = "from some time on, an acknowledged reset has no effect"
+    HIGH = "now and then a reset goes further than acknowledged"
+    WRONG_TIME = "resets to a time go too far"
     AHEAD = "the offset of the group is behind the end of a queue"
 
 
@@ -61,6 +65,8 @@ class _Work:
     attempt: int
     ends: float
     ok: bool
+    stale: bool = False
+    """True if its member lost the queue by a reset."""
 
 
 @dataclass
@@ -99,8 +105,17 @@ class Group:
         failing: float = 0.1,
         bug: Bug | None = None,
         end_s: float = END_S,
+        resets: bool = False,
+        grouped: bool = False,
     ) -> None:
+        self.grouped = grouped
         self.end_s = end_s
+        self.resets, self.reset_due = resets, 3.0
+        self.polls = seed % 2 == 1 and not orderly
+        self.pending: dict[str, float] = {}
+        """Queues with a new offset that no member has fetched -> the time of the reset."""
+        self.stored: dict[str, list[float]] = {key: [] for key in QUEUES}
+        """The times at which its messages were stored."""
         self.dice, self.orderly, self.failing, self.bug = Random(seed), orderly, failing, bug
         self.tags = frozenset("ab") if filtered else None
         self.planted = 0
@@ -124,6 +139,8 @@ class Group:
         while now < self.end_s:
             if now < LOAD_S:
                 self._send(now)
+                if self.resets and now >= self.reset_due:
+                    self._reset(now)
             for member in self.members:
                 self._live(member, now)
             if now >= self.rebalance:
@@ -172,10 +189,47 @@ class Group:
             properties = {"TAGS": self.dice.choice("abc")}
             if self.dice.random() < self.failing:
                 properties["fails"] = self.dice.choice("112")
+            if self.grouped:
+                properties[MESSAGE_GROUP] = f"{key}-{self.ids % 2}"
             self.properties[self.ids] = properties
             self.logs[key].append(self.ids)
+            self.stored[key].append(now)
             got = [len(self.logs[key]) - 1, self.ids]
             self.story.call(now, "send", key, self.ids, got, took=0.005, node="n1", ask={"properties": properties})
+
+    def _reset(self, now: float) -> None:
+        """An administrator resets one queue to an offset, or all to a time or to the end; some get no answer."""
+        self.reset_due = now + self.dice.uniform(0.1, 4)
+        kinds = ["offset"] if self.bug in (Bug.DEAF, Bug.HIGH) else ["offset", "offset", "time", "end"]
+        kind = self.dice.choice(kinds)
+        about: dict[str, Any] = {"group": GROUP, "to": kind}
+        key, value, ago = "t:a:-1", None, 0.0
+        if kind == "offset":
+            key = self.dice.choice(QUEUES)
+            value = self.dice.randrange(len(self.logs[key]) + 1)
+        elif kind == "time":
+            ago = self.dice.uniform(0, 8)
+            about["ago_ms"] = int(ago * 1000)
+        found: dict[str, int] = {}
+        for each in QUEUES if value is None else (key,):
+            to = len(self.logs[each]) if value is None else value
+            if kind == "time":
+                late = 4.0 if self.bug is Bug.WRONG_TIME else 0.0
+                to = sum(at < now - ago + late for at in self.stored[each])
+                self.planted += bool(late)
+            found[each] = to
+        answered = self.dice.random() > 0.05
+        if answered or self.dice.random() < 0.5:
+            for each, to in found.items():
+                if self.bug is Bug.DEAF and now > LOAD_S / 2:
+                    self.planted += 1
+                    continue
+                further = 3 if self.bug is Bug.HIGH else 0
+                self.planted += bool(further)
+                self.committed[each] = min(to + further, len(self.logs[each]))
+                self.pending[each] = now
+        got, type_ = (found, "ok") if answered else (value, "info")
+        self.story.call(now, "reset", key, value, got, type_, node="n1", took=0.001, **about)
 
     def _live(self, member: _Member, now: float) -> None:
         if not member.alive and now >= member.back:
@@ -240,7 +294,9 @@ class Group:
         if self.bug is Bug.LAZY and self.ids and max(map(len, self.logs.values())) > 20:
             self.planted = 1
             return
-        unfinished = [work.offset for work in member.open if work.key == key and not work.key.startswith("%")]
+        if key in self.pending:  # the broker ignores it
+            return
+        unfinished = [work.offset for work in member.open if work.key == key and not work.stale]
         at = min([member.at[key], *unfinished])
         self.committed[key] = max(self.committed[key], at)
 
@@ -252,8 +308,10 @@ class Group:
         for key, until in list(member.late.items()):
             if now >= until:
                 del member.late[key], member.at[key]
+        for key in [key for key in member.at if self.pending.get(key, now) < now]:
+            self._fetch(member, key, now)
         for key in list(member.at):
-            if not member.alive or key in member.late:
+            if not member.alive or key in member.late or key in self.pending:
                 continue
             for _ in range(1 if self.orderly else 2):
                 self._pull(member, key, now)
@@ -268,6 +326,21 @@ class Group:
             for key in member.at:
                 self._commit(member, key)
 
+    def _fetch(self, member: _Member, key: str, now: float) -> None:
+        """A member learns of a reset: it drops the queue, and begins there again. One that polls only moves."""
+        del self.pending[key]
+        for work in member.open:
+            work.stale |= work.key == key
+        for tried in [tried for tried in member.tries if tried[0] == key]:
+            del member.tries[tried]
+        if self.polls:
+            member.at[key] = self.committed[key]
+            return
+        del member.at[key]
+        member.late.pop(key, None)
+        member.told.append((now, ["queues", sorted(set(member.at) - set(member.late))]))
+        self.rebalance = now + _REBALANCE
+
     def _pull(self, member: _Member, key: str, now: float) -> None:
         busy = any(work.key == key for work in member.open)
         early = self.bug is Bug.EARLY and busy and self.dice.random() < 0.01
@@ -276,9 +349,9 @@ class Group:
         at, log = member.at[key], self.logs[key]
         if at >= len(log):
             return
-        self.planted += early
-        member.at[key] = at + 1
         identity = log[at]
+        self.planted += early and any(self._group(work.id) == self._group(identity) for work in member.open)
+        member.at[key] = at + 1
         if self.tags is not None and self.properties[identity]["TAGS"] not in self.tags:
             if self.bug is not Bug.LEAK or self.dice.random() > 0.02:
                 return
@@ -292,6 +365,10 @@ class Group:
                 self._finish(member, last, last.ends)
                 member.open.remove(last)
                 self._begin(member, key, at, identity, 0, now + 0.03)
+
+    def _group(self, identity: int) -> str | None:
+        """The message group of a message; None: the runs have none."""
+        return self.properties[identity].get(MESSAGE_GROUP)
 
     def _begin(self, member: _Member, key: str, offset: int, identity: int, attempt: int, now: float) -> None:
         member.n += 1
@@ -314,6 +391,8 @@ class Group:
                 return True
             self.dead += [work.id] * (2 if self.bug is Bug.TWICE else 1)
             self.planted += self.bug is Bug.TWICE
+        elif work.stale:
+            return True  # the member has given up the queue, and fetches the message again
         elif self.orderly:
             if work.key in member.at:
                 member.due[work.key] = now + _ORDERLY_AGAIN

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from sim.plays import play as play_run
+from workloads_in_memory import NODES, places
 
+from harness.api import Completion
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
+from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.applications.members import Members
 from workloads.consume.crew import Consumers, ConsumerSeat, show
-from workloads.consume.work import TAGS, Work
+from workloads.consume.work import MESSAGE_GROUP, TAGS, Work
 from workloads.consume.workload import ConsumeWorkload
 
 S = 10**9
@@ -96,6 +101,8 @@ def test_a_message_is_the_same_each_time() -> None:
     assert 300 < sum("fails" in of for of in made) < 500
     assert 120 < sum("slow" in of for of in made) < 280
     assert set(Work().of(1)) == {"TAGS"}
+    named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
+    assert all(("level" in of) == ("fails" in of) for of in named)
 
 
 def test_events_become_short_lists() -> None:
@@ -142,7 +149,10 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"library": "grpc-push", "listener": "orderly"}, "listener is 'orderly'; with --library grpc"),
+        ({"delay_level": 2}, "needs --library remoting, --listener concurrently and --failing"),
+        ({"library": "grpc-simple", "listener": "orderly"}, "listener is 'orderly'; with --library grpc-simple conc"),
+        ({"library": "grpc-push", "listener": "broadcast"}, "grpc-push concurrently and orderly are right"),
+        ({"library": "grpc-push", "listener": "orderly", "producer": "java"}, "which has no message groups"),
         ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
         ({"large": 1.0}, "large is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
@@ -150,6 +160,9 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),
         ({"library": "lite-pull", "failing": 1.0}, "which tries nothing again"),
         ({"members": 4}, "concurrency is 5; consume needs 6 clients"),
+        ({"resets": "5s"}, "needs 6 clients: 3 members, an administrator and two producers"),
+        ({"resets": "5s", "members": 1, "listener": "broadcast"}, "each member keeps its own offsets"),
+        ({"resets": "5s", "members": 1, "reset_by": "members"}, "at least 15 s is right"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
@@ -173,3 +186,57 @@ def test_the_crew_counts_queues_without_the_right_owners() -> None:
         m1.application = None
         assert crew.astray == 0
     assert Consumers(nodes, None, {}, 1).astray == 0, "members that report no queues"  # type: ignore[arg-type]
+
+
+class _Answers:
+    """A client whose ops all succeed: members report nothing, and each send has the next offset."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def invoke(self, op: Op) -> Completion:
+        await asyncio.sleep(0.002)
+        match op.f:
+            case "send":
+                self.sent += 1
+                return Completion("ok", [self.sent // 4, op.value])
+            case "join":
+                return Completion("ok", f"{op.extra['member']}-1", extra=dict(op.extra))
+        return Completion("ok", [] if op.f in ("take", "leave", "crash") else {}, extra=dict(op.extra))
+
+
+@pytest.mark.parametrize("by", ["brokers", "members"])
+def test_an_administrator_resets_the_offsets_during_the_load(by: str) -> None:
+    every = "1s" if by == "brokers" else "15s"
+    options = {"resets": every, "reset_by": by, "member_goes_every": "0s"}
+    workload = ConsumeWorkload(Plan(seed=1, rate=50, concurrency=8, workload="consume", options=options))
+    workload._places, workload.group = places(), "g"
+    client = _Answers()
+    ops = play_run(workload, lambda thread: client, 40 if by == "brokers" else 120, NODES, phases=("main",), final_s=2)
+    resets = [op for op in ops if op.f == "reset" and op.type == "invoke"]
+    assert {op.extra["to"] for op in resets} == ({"offset", "time", "end"} if by == "brokers" else {"time", "end"})
+    assert len({op.process for op in resets}) == 1, "one administrator"
+    assert not {op.process for op in resets} & {op.process for op in ops if op.f in ("send", "take")}
+    assert all(op.extra["group"] == "g" for op in resets)
+    assert workload.server_settings()["broker.useServerSideResetOffset"] == str(by == "brokers").lower()
+
+
+def test_fifo_messages_have_message_groups_of_one_queue_each() -> None:
+    options = {"library": "grpc-push", "listener": "orderly", "member_goes_every": "0s"}
+    workload = ConsumeWorkload(Plan(seed=1, rate=50, concurrency=8, workload="consume", options=options))
+    workload._places, workload.group = places(), "g"
+    client = _Answers()
+    ops = play_run(workload, lambda thread: client, 10, NODES, phases=("main",), final_s=2)
+    sends = [op for op in ops if op.f == "send" and op.type == "invoke"]
+    queues: dict[str, set[str | None]] = {}
+    for op in sends:
+        queues.setdefault(op.extra["properties"][MESSAGE_GROUP], set()).add(op.key)
+    assert len(queues) == 3 * len(places().keys)
+    assert all(len(keys) == 1 for keys in queues.values())
+    judges = {checker.name: checker for checker in workload.checkers(DeploymentRecord("toy", dict.fromkeys(NODES, "")))}
+    ordered: Any = judges["ordered"]
+    assert ordered.within == MESSAGE_GROUP

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ class Cluster:
         self.topics: dict[str, set[str]] = {host: set() for host, _ in NODES.values()}
         self.groups: dict[str, set[str]] = {host: set() for host, _ in NODES.values()}
         self.types: list[str | None] = []
+        self.orderly: set[str] = set()
 
     def copy(self, slave: str) -> None:
         master = NODES["n1"][0]
@@ -51,9 +53,11 @@ class Broker:
         self.cluster.types.append(message_type)
         self.cluster.topics[self.host].add(topic)
 
-    async def create_group(self, group: str) -> None:
+    async def create_group(self, group: str, *, orderly: bool = False) -> None:
         self._take(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
         self.cluster.groups[self.host].add(group)
+        if orderly:
+            self.cluster.orderly.add(group)
 
     async def topic_exists(self, topic: str) -> bool:
         self.cluster.after -= 1
@@ -117,6 +121,19 @@ def test_a_topic_that_is_made_again_has_its_type_again(made: Callable[[Cluster],
     cluster.topics[NODES["n1"][0]].clear()
     assert asyncio.run(remake(layout("DELAY"), "a", "n1"))["topics"] == ["t"]
     assert cluster.types == ["DELAY"] * 3
+
+
+def test_only_an_orderly_group_is_made_orderly(made: Callable[[Cluster], Cluster]) -> None:
+    """A proxy pops in order for such a group alone, also after a master has got it back."""
+    cluster = made(Cluster())
+    assert cluster.orderly == set()
+    asyncio.run(make(replace(layout("FIFO"), orderly=["consumers"])))
+    assert cluster.orderly == {"consumers"}
+    cluster.orderly.clear()
+    for host in cluster.groups:
+        cluster.groups[host].clear()
+    asyncio.run(remake(replace(layout("FIFO"), orderly=["consumers"]), "a", "n1"))
+    assert cluster.orderly == {"consumers"}
 
 
 def test_a_master_gets_back_what_it_has_forgotten_and_that_is_told(made: Callable[[Cluster], Cluster]) -> None:

@@ -17,6 +17,9 @@ from workloads_in_memory import JUDGES, NODES, Brokers, places
 
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
+from infra.systems.outcome import Outcome
+from infra.systems.rocketmq.protocol.link import Answer
+from infra.systems.rocketmq.protocol.pulling import OffsetsReset
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
@@ -24,6 +27,7 @@ from results.record import Observation, RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.places import Queue, queue_of
 from workloads.queue import QueueWorkload
+from workloads.resets import reset
 
 S = 1_000_000_000
 DOWN_S = 1.0
@@ -259,3 +263,49 @@ def test_without_the_option_nothing_is_reset() -> None:
 def test_two_clients_are_too_few() -> None:
     with pytest.raises(PlanError, match="--resets, queue needs 3 clients"):
         QueueWorkload(Plan(seed=1, concurrency=2, workload="queue", options={"resets": "5s"}))
+
+
+class _OldBroker:
+    """A broker that resets the offsets of connected members only, and has none. fails: the queue whose commit fails."""
+
+    def __init__(self, fails: int | None = None) -> None:
+        self.fails, self.commits = fails, list[tuple[int, int]]()
+
+    async def reset_offsets(self, *_: Any, **__: Any) -> OffsetsReset:
+        return OffsetsReset(Outcome("fail", "no member"), code=206)
+
+    async def max_offset(self, topic: str, queue: int) -> Answer:
+        return Answer(Outcome("ok", ""), 40 + queue)
+
+    async def offset_at(self, topic: str, queue: int, time_ms: int) -> Answer:
+        return Answer(Outcome("ok", ""), 10 + queue)
+
+    async def commit_offset(self, topic: str, queue: int, group: str, offset: int) -> Answer:
+        if queue == self.fails:
+            return Answer(Outcome("fail", "refused"))
+        self.commits.append((queue, offset))
+        return Answer(Outcome("ok", ""))
+
+
+@pytest.mark.parametrize(
+    ("to", "fails", "type_", "commits"),
+    [
+        ("time", None, "ok", [(0, 10), (1, 11)]),
+        ("end", None, "ok", [(0, 40), (1, 41)]),
+        ("end", 0, "fail", []),
+        ("end", 1, "info", [(0, 40)]),
+        ("offset", None, "fail", []),
+    ],
+)
+def test_a_reset_without_members_commits_as_mqadmin_does(
+    to: str, fails: int | None, type_: str, commits: list[tuple[int, int]]
+) -> None:
+    """A part of the queues may have new offsets after a failure: then the outcome is unknown."""
+    broker: Any = _OldBroker(fails)
+    ago = {"ago_ms": 1000} if to == "time" else {}
+    op = Op(0, 0, 0, "invoke", "reset", "t:a:-1", None, extra={"group": "g", "to": to, **ago})
+    _, done = asyncio.run(reset(broker, op, queue_of("t:a:-1"), {}, 2))
+    assert (done.type, broker.commits) == (type_, commits)
+    if type_ == "ok":
+        assert done.value == {f"t:a:{queue}": offset for queue, offset in commits}
+        assert done.extra["by"] == "commit"

@@ -19,6 +19,12 @@ WANTED: Final = ("a", "b")
 
 SLOW_MS: Final = 300
 
+MESSAGE_GROUP: Final = "__SHARDINGKEY"
+"""The property with the message group: of gRPC, `SystemProperties.message_group`."""
+
+_GROUPS: Final = 3
+"""The number of message groups of each queue."""
+
 RENEWED_MS: Final = 20_000
 """The new invisible duration of a message that is renewed: its consumer works on it for longer than the first one."""
 
@@ -26,7 +32,7 @@ RENEWED_MS: Final = 20_000
 @dataclass(frozen=True)
 class Work:
     """The shares (%) of messages that fail, that are slow, that are renewed, and that are acknowledged twice. `fails`:
-    the number of attempts that fail.
+    the number of attempts that fail. level: the delay level that a consumer names for them; 0: none.
     """
 
     failing: float = 0.0
@@ -34,6 +40,12 @@ class Work:
     slow: float = 0.0
     renewed: float = 0.0
     twice: float = 0.0
+    level: int = 0
+
+    @staticmethod
+    def message_group(queue: int, message: int) -> Mapping[str, str]:
+        """The property with the message group of a message. Each group has one queue, as with a proxy."""
+        return {MESSAGE_GROUP: f"{queue}-{message % _GROUPS}"}
 
     def of(self, message: int) -> Mapping[str, str]:
         """The properties of a message."""
@@ -41,6 +53,8 @@ class Work:
         found = {"TAGS": TAGS[message % len(TAGS)]}
         if dice.random() * 100 < self.failing:
             found["fails"] = str(self.fails)
+            if self.level:
+                found["level"] = str(self.level)
         if dice.random() * 100 < self.slow:
             found["slow"] = str(SLOW_MS)
         if dice.random() * 100 < self.renewed:

@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import harness.generator as gen
-from checkers.messages.consumer_times import DELAYS_S, HEARTBEAT_S, LOCK_S, ORDERLY_S, QUIET_S, SETTLED_S
+from checkers.messages.consumer_times import HEARTBEAT_S, LOCK_S, ORDERLY_S, QUIET_S, SETTLED_S, delay_s
 from harness.api import Client, RunContext
 from harness.generator import Generator, Invocation, Source
 from harness.plan.plan import Plan, PlanError
@@ -27,6 +27,7 @@ from infra.systems.rocketmq.applications.own import OwnProgram
 from infra.systems.rocketmq.servers import NAMESRV, PROXY
 from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
 from results.deployment import DeploymentRecord
+from results.figures import SECOND
 from results.op import Op
 from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
@@ -34,9 +35,10 @@ from workloads.brokers import BODY_SIZE
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Consumers
 from workloads.consume.sender import Sender
-from workloads.consume.work import RENEWED_MS, WANTED, Work
+from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
-from workloads.places import Queue
+from workloads.places import Queue, queue_of
+from workloads.resets import RESET, Resets
 
 if TYPE_CHECKING:
     from checkers.base.api import Checker
@@ -70,6 +72,10 @@ _TRIES: Final = 3
 
 _COMMIT_MS: Final = 5000
 
+_MEMBERS_RESET_S: Final = 15.0
+"""The least time between two resets that members execute: a push consumer stops for 10 s for each one
+(`MQClientInstance.resetOffset`)."""
+
 
 @dataclass(frozen=True)
 class ConsumeOptions:
@@ -77,7 +83,9 @@ class ConsumeOptions:
 
     members: int = option(3, "Members of the group, each in a process of its own.", low=1, high=4)
     listener: Literal["concurrently", "orderly", "broadcast"] = option(
-        "concurrently", "How members consume. With broadcast, each one gets everything."
+        "concurrently",
+        "How members consume. With broadcast, each one gets everything. With grpc-push, orderly means FIFO: the "
+        "messages of a message group are in order.",
     )
     library: Library = option(
         "remoting",
@@ -97,6 +105,13 @@ class ConsumeOptions:
     fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
     max_attempts_again: int = option(
         1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
+    )
+    delay_level: int = option(
+        0,
+        "With --library remoting: a consumer names this delay level for a message that failed "
+        "(`delayLevelWhenNextConsume`). 0: none, the broker chooses.",
+        low=0,
+        high=5,
     )
     slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
     producer: Literal["harness", "java"] = option(
@@ -120,6 +135,16 @@ class ConsumeOptions:
     acked_twice: float = option(
         0.0, "With --library grpc-simple: so many messages (%) are acknowledged a second time.", low=0, high=50
     )
+    resets: Seconds = option(
+        Seconds(0),
+        "How often an administrator resets the group's offsets: of one queue to an offset, or of all to a time or to "
+        "the end. 0: never.",
+    )
+    reset_by: Literal["brokers", "members"] = option(
+        "brokers",
+        "With --resets: brokers reset the offsets themselves, or ask the connected members to, as by default in 5.1 "
+        "(only to a time or to the end).",
+    )
     member_goes_every: Seconds = option(
         Seconds(20), "How often each member crashes or leaves, on average; it is back after 2 s. 0: never."
     )
@@ -137,16 +162,23 @@ class ConsumeWorkload(MessageWorkload):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        needed = self.options.members + 2
+        resets = bool(self.options.resets)
+        needed = self.options.members + 2 + resets
         if plan.concurrency < needed:
             raise PlanError(
                 f"concurrency is {plan.concurrency}; {self.name} needs {needed} clients: "
-                f"{self.options.members} members and two producers"
+                f"{self.options.members} members{', an administrator' if resets else ''} and two producers"
             )
         self.group = ""
         self.grpc = self.options.library.startswith("grpc")
-        if self.grpc and self.options.listener != "concurrently":
-            raise PlanError(f"listener is {self.options.listener!r}; with --library grpc-... concurrently is right")
+        self.fifo = self.options.library == "grpc-push" and self.options.listener == "orderly"
+        if self.grpc and self.options.listener != "concurrently" and not self.fifo:
+            right = "concurrently and orderly are" if self.options.library == "grpc-push" else "concurrently is"
+            raise PlanError(
+                f"listener is {self.options.listener!r}; with --library {self.options.library} {right} right"
+            )
+        if self.fifo and self.options.producer == "java":
+            raise PlanError("producer is 'java', which has no message groups; with grpc-push orderly, harness is right")
         if self.options.library == "lite-pull":
             if self.options.listener != "concurrently":
                 raise PlanError(
@@ -164,17 +196,37 @@ class ConsumeWorkload(MessageWorkload):
                 raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --library grpc-simple")
         if self.options.large and self.options.producer != "java":
             raise PlanError(f"large is {self.options.large:g}; it needs --producer java")
+        if resets and self.options.listener == "broadcast":
+            raise PlanError("resets needs another listener than broadcast: each member keeps its own offsets")
+        if self.options.reset_by == "members" and self.options.resets < _MEMBERS_RESET_S:
+            raise PlanError(
+                f"resets is {self.options.resets:g} s; with --reset-by members at least {_MEMBERS_RESET_S:g} s is "
+                "right: a member stops for 10 s for each"
+            )
+        plain = self.options.library.startswith("remoting") and self.options.listener == "concurrently"
+        if self.options.delay_level and not (plain and self.options.failing):
+            raise PlanError(
+                f"delay_level is {self.options.delay_level}; it needs --library remoting, --listener concurrently and "
+                "--failing"
+            )
         self.work = Work(
-            self.options.failing, self.options.fails, self.options.slow, self.options.renewed, self.options.acked_twice
+            self.options.failing,
+            self.options.fails,
+            self.options.slow,
+            self.options.renewed,
+            self.options.acked_twice,
+            self.options.delay_level,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
-        waits = sum(DELAYS_S[:tries]) if self.options.listener == "concurrently" else tries * ORDERLY_S
-        longest = max(DELAYS_S[:tries], default=0) if self.options.listener == "concurrently" else 0
+        delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
+        waits = sum(delays) if self.options.listener == "concurrently" else tries * ORDERLY_S
+        longest = max(delays, default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
         self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
-        # Members of a broadcast group are behind one by one, which nobody counts.
-        self.done_s = self.quiet_s if self.options.listener == "broadcast" else DONE_S
+        # Members of a broadcast group are behind one by one, and a group that is reset is behind with what it had got:
+        # nobody counts these messages.
+        self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
         # A proxy has the members' heartbeats, and pops need no queues.
         self.direct = self.options.library in _DIRECT and self.options.application is None
@@ -203,7 +255,7 @@ class ConsumeWorkload(MessageWorkload):
     async def setup(self, context: RunContext) -> None:
         """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
         self.group = f"members-{context.run}"
-        await self.make(context, [self.group])
+        await self.make(context, [self.group], fifo=[self.group] if self.fifo else [])
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
         through = PROXY_REMOTING if self.options.library == "remoting-proxy" else NAMESRV
@@ -262,9 +314,22 @@ class ConsumeWorkload(MessageWorkload):
 
         def send(n: int) -> Invocation:
             op = plain(n)
-            return replace(op, extra={"properties": self.work.of(op.value)})
+            properties = self.work.of(op.value)
+            if self.fifo:
+                properties = {**properties, **self.work.message_group(queue_of(op.key).number, op.value)}
+            return replace(op, extra={"properties": properties})
 
         others = gen.any_(self._requests(), send) if self.direct else send
+        if self.options.resets:
+            admin = Resets(
+                self.group,
+                self.places.keys,
+                [Queue(self.places.topic, group, -1).key for group in self.places.groups],
+                int(self.options.resets * SECOND),
+                rng.getrandbits(32),
+                whole=self.options.reset_by == "members",
+            )
+            others = gen.any_(admin, gen.reserve(1, None, default=others))
         return gen.reserve(self.options.members, members, default=others)
 
     def _of_brokers(self, f: str) -> list[Invocation]:
@@ -304,7 +369,17 @@ class ConsumeWorkload(MessageWorkload):
         )
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Retried
+        from checkers.messages.consuming import (
+            Broadcast,
+            Delivered,
+            Groups,
+            Invisible,
+            Lag,
+            Ordered,
+            Prompt,
+            Replayed,
+            Retried,
+        )
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
@@ -312,12 +387,17 @@ class ConsumeWorkload(MessageWorkload):
         delivered = Delivered(wanted, holds=not self.grpc, quiet_s=self.quiet_s - 2)
         of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
         if listener == "orderly":
-            of_group.append(Ordered(wanted, self.again))
+            of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None))
         if self.options.failing:
             of_group.append(
                 Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
             )
-        of_group.append(Prompt())
+        if not (self.fifo and self.options.failing):  # a message that failed holds the others up
+            of_group.append(Prompt())
+        if self.options.resets:
+            every = deployment.traits.offsets_copied_s or 10.0
+            within = every + max(5.0, every / 4)
+            of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.quiet_s - 2))
         if self.direct:
             of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
         if self.lags:
@@ -330,11 +410,13 @@ class ConsumeWorkload(MessageWorkload):
         more = {"broker.enablePropertyFilter": "true"} if self.options.filter == "sql" else {}
         if self.options.library == "grpc-push":
             more["proxy.defaultInvisibleTimeMills"] = str(_INVISIBLE_S["grpc-push"] * 1000)
+        if self.options.resets:
+            more["broker.useServerSideResetOffset"] = str(self.options.reset_by == "brokers").lower()
         return {**super().server_settings(), **more}
 
     @property
     def needed(self) -> Sequence[str]:
-        return ["send", "join", "take"]
+        return ["send", "join", "take", *([RESET] if self.options.resets else [])]
 
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged."""

@@ -16,7 +16,8 @@ from typing import Any, Final
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.consumer_times import DELAYS_S, QUIET_S
+from checkers.messages.consumer_times import QUIET_S, delay_s
+from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
@@ -88,6 +89,7 @@ class Delivered:
             excuses.append(Excuse("retry-lost", judged.open, "the run ended before their delay was over"))
         if judged.acknowledging:
             excuses.append(Excuse("retry-lost", judged.acknowledging, UNSURE))
+        excuses += [Excuse(rule, n, PAST) for rule, n in judged.passed.items()]
         reason = f"{many(count, 'message')} for the group, {len(told.deliveries):,} deliveries"
         if told.problems:
             _, life, text = told.problems[0]
@@ -116,6 +118,7 @@ class _Judged:
            which the group got another one: that one was lost. again: the reason why a message may
            come again -> how often it did. open: failed messages whose next attempt was not due yet.
            acknowledging: messages that may have been acknowledged, so that nobody knows if they come again.
+    passed rule -> the number of messages that a reset of the group's offset may have passed over.
     """
 
     def __init__(
@@ -130,7 +133,9 @@ class _Judged:
     ) -> None:
         self.scene, self.holds, self.quiet = scene, holds, quiet
         self.told = told
-        properties = properties_of(run.history)
+        self.resets = MemberResets(run.history)
+        self.passed: Counter[str] = Counter()
+        self.properties = properties = properties_of(run.history)
         tags = {identity: of.get("TAGS") for identity, of in properties.items()}
         self.owed = {
             key: {offset: id for offset, id in of.items() if subscribed(tags.get(id), wanted)}
@@ -150,7 +155,7 @@ class _Judged:
             (key, offset, identity)
             for key, of in self.owed.items()
             for offset, identity in of.items()
-            if identity not in self.by_id
+            if identity not in self.by_id and not self._passed("passed-over", key, offset, identity)
         ]
         behind = [each for each in missed if each[1] < committed.get(each[0], -1)]
         self.skipped = [self._missed(*each) for each in behind if each[:2] not in places]
@@ -176,6 +181,12 @@ class _Judged:
         self.again: Counter[str] = Counter()
         self.repeated = list(self._repeated())
 
+    def _passed(self, rule: str, key: str, offset: int, identity: Any) -> bool:
+        """True if a reset may have led the group past a message; counts it under a rule."""
+        passed = self.resets.passes(key, offset, self.resets.known.get(identity, 0))
+        self.passed[rule] += passed
+        return passed
+
     def _missed(self, key: str, offset: int, identity: Any) -> Case:
         sent = self.acked.get(identity)
         at = 0 if sent is None else sent.time
@@ -199,9 +210,12 @@ class _Judged:
             if last.done is None:  # its process was ended: the message belongs to another member then
                 due = last.end + self.quiet
             else:
-                due = last.end + int((DELAYS_S[min(last.attempt, len(DELAYS_S) - 1)] + _SLACK_S) * SECOND)
+                level = int(self.properties.get(identity, {}).get("level", 0))
+                due = last.end + int((delay_s(last.attempt, level) + _SLACK_S) * SECOND)
             if due > self.told.until:
                 self.open += 1
+                continue
+            if self._passed("retry-lost", last.key, last.offset, identity):
                 continue
             what = "failed" if last.done is False else "not finished"
             yield Case(last.start, last.end, [last.op],
@@ -211,12 +225,19 @@ class _Judged:
     def _repeated(self) -> Iterator[Case]:
         """Yields deliveries to a process that had finished the message, and kept the queue since; counts the others."""
         finished: dict[Any, Delivery] = {}
+        used: Counter[Any] = Counter()
         for delivery in self.told.deliveries:
             # A message that was popped comes again from a retry topic, at another place.
             place = (delivery.key, delivery.offset) if self.holds else delivery.id
             before = finished.get(place)
             if before is not None and (before.end or 0) < delivery.start and before.id == delivery.id:
                 why = self._why(before, delivery)
+                resets = self.resets.repeats(delivery.key, delivery.offset, delivery.start)
+                if why is None and used[delivery.id] < resets:  # each reset brings a message back once
+                    used[delivery.id] += 1
+                    why = BACK
+                elif why is not None and resets:
+                    why = BACK
                 if why is None:
                     ended = before.end or 0
                     text = f"message {delivery.id} (offset {delivery.offset} of {delivery.key}) to {delivery.life} at "

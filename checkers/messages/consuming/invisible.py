@@ -15,6 +15,7 @@ from typing import Any, Final
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.stored import stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, takes
 from checkers.messages.ops import of_messages
@@ -24,6 +25,8 @@ from results.verdict import CheckResult, Excuse
 
 _EARLY_S: Final = 1.0
 """So much before its end a duration may be over: brokers count from the pop, and round."""
+
+_FAULT: Final = "a fault or a change of master since the first delivery"
 
 _BEFORE_S: Final = 5.0
 """A fault may have an effect so long before the first delivery: the pop was earlier."""
@@ -52,16 +55,21 @@ class Invisible:
         twice: list[Case] = []
         after: list[Case] = []
         gone: list[Case] = []
-        excused = {"leased-twice": 0, "acked-redelivered": 0}
+        excused: Counter[tuple[str, str]] = Counter()
+        resets = MemberResets(run.history)
         open_: Counter[str] = Counter()
         expired = 0
         for identity, deliveries in by_id.items():
+            used = 0
             for before, later in pairwise(deliveries):
                 case = _again(before, later)
                 if case is None:
                     expired += bool(before.hides) and not before.done
                 elif _disturbed(scene, deliveries[0], later):
-                    excused[case.name] += 1
+                    excused[case.name, _FAULT] += 1
+                elif used < resets.repeats(later.key, later.offset, later.start):
+                    used += 1  # each reset brings a message back once
+                    excused[case.name, BACK] += 1
                 else:
                     (twice if case.name == "leased-twice" else after).append(case)
             last = deliveries[-1]
@@ -70,6 +78,8 @@ class Invisible:
                 continue
             if any(each.unsure for each in deliveries):
                 open_[UNSURE] += 1
+            elif resets.passes(last.key, last.offset, resets.known.get(identity, 0)):
+                open_[PAST] += 1
             elif over + self.within < taken.until:
                 text = (
                     f"message {identity} came to {last.life} at {clock(last.start)}, and could be received again from "
@@ -92,8 +102,7 @@ class Invisible:
             "acked_again": sum(again),
             "refused": len(again) - sum(again),
         }
-        why = "a fault or a change of master since the first delivery"
-        excuses = [Excuse(rule, n, why) for rule, n in excused.items() if n]
+        excuses = [Excuse(rule, n, why) for (rule, why), n in excused.items()]
         excuses += [Excuse("never-returned", n, reason) for reason, n in open_.items()]
         unknown = None if hidden else "no delivery has an invisible duration"
         reason = f"{many(len(hidden), 'delivery', 'deliveries')} with a duration, {stats['renewed']:,} renewed, "

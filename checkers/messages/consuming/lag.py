@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.consuming.resets import MemberResets
 from checkers.messages.consuming.stored import last_masters, stored
 from checkers.messages.consuming.takes import Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.log.outcomes import study
@@ -56,6 +57,7 @@ class Lag:
         ends, left = _ends(run), _left(run.history, taken)
         finished = _finished(taken, run.history)
         tags = {id: of.get("TAGS") for id, of in properties_of(run.history).items()}
+        resets = MemberResets(run.history)
         wrong: list[Case] = []
         behind: list[Case] = []
         beyond: list[Case] = []
@@ -91,7 +93,7 @@ class Lag:
             due = open_ if open_ is not None else owed[-1] + 1 if owed else 0
             if (commit.value or 0) >= due:
                 continue
-            if key not in left or _disturbed(scene, key, left[key], at):
+            if key not in left or _disturbed(scene, key, left[key], at) or resets.unanswered(key):
                 moved.append(key)
                 continue
             text = f"the group's offset in {key} is {commit.value}, and it had finished everything below {due}"
@@ -105,9 +107,8 @@ class Lag:
         judged = len({*there.queues} - {*unread})
         excuses = []
         if moved:
-            why = (
-                "no member that left in an orderly way had the queue to the end, or a fault or a change of master came"
-            )
+            why = "no member that left in an orderly way had the queue to the end, a reset had no answer, or a fault "
+            why += "or a change of master came"
             excuses.append(Excuse("committed-behind", len(moved), why))
         unknown = None
         if unread or not judged:

@@ -8,21 +8,24 @@ broker for this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.consuming.resets import PAST, MemberResets
 from checkers.messages.consuming.stored import stored
 from checkers.messages.consuming.takes import Delivery, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
-from results.verdict import CheckResult
+from results.verdict import CheckResult, Excuse
 
 _LEASE_S: Final = 60.0
 """A broker's lock of a queue ends after so long without a renewal (`RebalanceLockManager`). It is in memory alone."""
+
+_ORDER_LOST: Final = "the master, which keeps in memory what was popped in order, changed or was struck shortly before"
 
 
 class Ordered:
@@ -30,30 +33,49 @@ class Ordered:
 
     wanted  the tags that the group subscribes to; None: everything. again: the number of further attempts of a message
             that failed, after which the queue goes on without it; None: no end.
+    within  the property whose values have an order each: members pop, and the messages of a queue with one value are in
+            order ("Ordered Message" of RocketMQ's documents: messages of one message group). None: the whole queue is,
+            and members hold it.
     """
 
     name = "ordered"
 
-    def __init__(self, wanted: frozenset[str] | None = None, again: int | None = None) -> None:
-        self.wanted, self.again = wanted, again
+    def __init__(
+        self, wanted: frozenset[str] | None = None, again: int | None = None, *, within: str | None = None
+    ) -> None:
+        self.wanted, self.again, self.within = wanted, again, within
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `queues`, `deliveries` compared with the order of their queue."""
+        """`stats`: `queues`, `deliveries` compared with the order of their queue; with `within`, `sequences`: the pairs
+        of a queue and a value of the property.
+        """
         told, scene = takes(run.history), RunTimeline(run)
-        tags = {id: of.get("TAGS") for id, of in properties_of(run.history).items()}
-        queues: dict[str, list[Delivery]] = {}
+        properties = properties_of(run.history)
+        tags = {id: of.get("TAGS") for id, of in properties.items()}
+        values = {id: of.get(self.within) for id, of in properties.items()} if self.within is not None else {}
+        parts: dict[tuple[str, str | None], list[Delivery]] = {}
         for delivery in told.deliveries:
             if not delivery.again:
-                queues.setdefault(delivery.key, []).append(delivery)
+                parts.setdefault((delivery.key, values.get(delivery.id)), []).append(delivery)
         early: list[Case] = []
+        resets = MemberResets(run.history)
+        passed = 0
         for key, of in stored(run).queues.items():
-            owed = {offset: id for offset, id in of.items() if subscribed(tags.get(id), self.wanted)}
-            early += self._early(key, owed, queues.get(key, []))
-        shared = [case for key, deliveries in queues.items() for case in _shared(key, deliveries)]
+            owed: dict[str | None, dict[int, Any]] = {}
+            for offset, id in of.items():
+                if subscribed(tags.get(id), self.wanted):
+                    owed.setdefault(values.get(id), {})[offset] = id
+            for value, messages in owed.items():
+                queue = _Queue(key, messages, parts.get((key, value), []), self._finished, resets)
+                early += queue.early
+                passed += queue.passed
+        shared = [case for (key, _), deliveries in parts.items() for case in _shared(key, deliveries)]
+        lost = [case for case in shared if _lock_lost(scene, case)]
         permit = permission(run, "locked-by-two")
-        legal = [case for case in shared if permit is not None and _lock_lost(scene, case)]
-        wrong = [case for case in shared if case not in legal]
+        legal = lost if permit is not None and self.within is None else []
+        excused = lost if self.within is not None else []
+        wrong = [case for case in shared if case not in legal and case not in excused]
         found = [
             *anomalies(scene, "out-of-order", early, "{n} messages of {queues} queues were delivered before an "
                        "earlier one was finished"),
@@ -61,10 +83,16 @@ class Ordered:
             *anomalies(scene, "two-owners", legal, "{n} times two processes worked on one queue at once",
                        legal=permit.why if permit is not None else None),
         ]  # fmt: skip
-        count = sum(map(len, queues.values()))
-        stats = {"queues": len(queues), "deliveries": count}
+        count = sum(map(len, parts.values()))
+        stats = {"queues": len({key for key, _ in parts}), "deliveries": count}
+        if self.within is not None:
+            stats["sequences"] = len(parts)
         unknown = None if count else "no message was delivered to any member"
-        return conclude(self.name, run, found, stats, f"{many(count, 'delivery')} in order", unknown)
+        excuses = [Excuse("out-of-order", passed, PAST)] if passed else []
+        if excused:
+            excuses.append(Excuse("two-owners", len(excused), _ORDER_LOST, _LEASE_S))
+        reason = f"{many(count, 'delivery')} in order"
+        return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
     def _finished(self, delivery: Delivery) -> bool:
         """True if the queue goes on behind a message after this delivery."""
@@ -72,25 +100,55 @@ class Ordered:
             delivery.done is False and self.again is not None and delivery.attempt >= self.again
         )
 
-    def _early(self, key: str, owed: Mapping[int, Any], deliveries: list[Delivery]) -> Iterator[Case]:
-        """Yields deliveries of a message before all earlier ones of its queue were finished."""
-        return _early(key, owed, deliveries, [d for d in deliveries if self._finished(d)])
 
+class _Queue:
+    """The deliveries of one queue in order of time.
 
-def _early(key: str, owed: Mapping[int, Any], deliveries: list[Delivery], finished: list[Delivery]) -> Iterator[Case]:
-    order = sorted(owed)
-    steps = [(d.start, 1, d) for d in deliveries] + [(d.end, 0, d) for d in finished if d.end is not None]
-    done: set[int] = set()
-    first = 0
-    for _, begins, delivery in sorted(steps, key=lambda step: step[:2]):
-        if not begins:
-            done.add(delivery.offset)
-            while first < len(order) and order[first] in done:
-                first += 1
-        elif first < len(order) and delivery.offset > order[first]:
-            yield Case(delivery.start, delivery.start, [delivery.op],
-                       f"message {delivery.id} at offset {delivery.offset} of {key} came to {delivery.life} at "
-                       f"{clock(delivery.start)}, when offset {order[first]} was not finished", key)  # fmt: skip
+    early   deliveries of a message before all earlier ones were finished. passed: messages that a reset passed over.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        owed: Mapping[int, Any],
+        deliveries: list[Delivery],
+        finishes: Callable[[Delivery], bool],
+        resets: MemberResets,
+    ) -> None:
+        self.key, self._order, self._resets = key, sorted(owed), resets
+        self._done: set[int] = set()
+        self._first = self.passed = 0
+        self.early: list[Case] = []
+        steps = [(d.start, 1, d) for d in deliveries]
+        steps += [(d.end, 0, d) for d in deliveries if d.end is not None and finishes(d)]
+        for _, begins, delivery in sorted(steps, key=lambda step: step[:2]):
+            if begins:
+                self._begin(delivery)
+            else:
+                self._done.add(delivery.offset)
+                self._advance(0)
+
+    def _begin(self, d: Delivery) -> None:
+        before = self._first
+        if self._waits(d):
+            self._advance(min(d.offset, self._resets.beyond(self.key, d.start)))
+            self.passed += self._first - before
+        if self._waits(d):
+            text = (
+                f"message {d.id} at offset {d.offset} of {self.key} came to {d.life} at {clock(d.start)}, when offset "
+            )
+            text += f"{self._order[self._first]} was not finished"
+            self.early.append(Case(d.start, d.start, [d.op], text, self.key))
+
+    def _waits(self, delivery: Delivery) -> bool:
+        """True if an earlier message is not finished."""
+        return self._first < len(self._order) and delivery.offset > self._order[self._first]
+
+    def _advance(self, below: int) -> None:
+        """Goes on to the first message that is not finished, and not below an offset."""
+        order = self._order
+        while self._first < len(order) and (order[self._first] in self._done or order[self._first] < below):
+            self._first += 1
 
 
 def _shared(key: str, deliveries: list[Delivery]) -> Iterator[Case]:

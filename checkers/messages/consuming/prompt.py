@@ -18,6 +18,7 @@ import numpy as np
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
+from checkers.messages.consuming.resets import MemberResets
 from checkers.messages.consuming.takes import Takes, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
@@ -41,9 +42,13 @@ class Prompt:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `messages` judged; `p50_ms`, `p99_ms`, `max_ms` from the acknowledgement to the first delivery."""
         told, scene = takes(run.history), RunTimeline(run)
+        resets = MemberResets(run.history)
         first: dict[Any, int] = {}
+        repeats: dict[str, list[int]] = {}
+        """Queue -> the times of its deliveries after the first of a message: a group that is behind after a reset."""
         for delivery in told.deliveries:
-            first.setdefault(delivery.id, delivery.start)
+            if first.setdefault(delivery.id, delivery.start) != delivery.start:
+                repeats.setdefault(delivery.key, []).append(delivery.start)
         changes = _changes(told, scene)
         slow: list[Case] = []
         waits: list[int] = []
@@ -62,6 +67,11 @@ class Prompt:
             before = waiting[key] = [each for each in waiting.get(key, ()) if each[1] > start]
             behind = any(since < start - int(_BEHIND_S * SECOND) for since, _ in before)
             before.append((start, end))
+            if resets and key is not None:
+                again = repeats.get(key, [])
+                since = start - int(_BEHIND_S * SECOND)
+                behind |= bisect_right(again, since) != bisect_right(again, end)
+                behind |= resets.requested(key, start - int(_CALM_S * SECOND), end)
             if behind or not _calm(scene, changes, start, end):
                 unjudged += 1
                 continue
@@ -83,11 +93,8 @@ class Prompt:
             reason += (
                 f" within {stats['p50_ms']:g} ms (p50), {stats['p99_ms']:g} ms (p99), {stats['max_ms']:g} ms at most"
             )
-        excuses = (
-            [Excuse("slow-to-group", unjudged, "a fault, a change of members or queues, or a group that is behind")]
-            if unjudged
-            else []
-        )
+        why = "a fault, a change of members or queues, a reset, or a group that is behind"
+        excuses = [Excuse("slow-to-group", unjudged, why)] if unjudged else []
         return conclude(self.name, run, found, stats, reason, excuses=excuses)
 
 

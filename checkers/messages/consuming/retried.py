@@ -8,13 +8,13 @@ consumed is tried again with growing delays; after the last attempt it goes to t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
-from checkers.messages.consumer_times import DELAYS_S
+from checkers.messages.consumer_times import delay_s
 from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
@@ -31,6 +31,10 @@ _KEPT_S: Final = 5.0
 """The delay of a message that no broker took back: the member keeps it, and tries it again itself
 (`ConsumeMessageConcurrentlyService.submitConsumeRequestLater` of the client).
 """
+
+_UNNAMED: Final = "unnamed"
+"""The name of a case whose attempt kept the delay that a broker chooses, and not the one that its consumer named
+(`DefaultMQPushConsumerImpl.sendMessageBack`: the message that it sends itself, if the broker takes nothing back)."""
 
 
 class Retried:
@@ -51,14 +55,17 @@ class Retried:
         """`stats`: `failed` messages, `attempts` after the first, `dead_letters`."""
         told, scene = takes(run.history), RunTimeline(run)
         dead = dead_letters(run.history)
+        levels = {id: int(of["level"]) for id, of in properties_of(run.history).items() if "level" in of}
         fails = {id: int(of.get("fails", 0)) for id, of in properties_of(run.history).items()}
         by_id: dict[Any, list[Delivery]] = {}
         for delivery in told.deliveries:
             by_id.setdefault(delivery.id, []).append(delivery)
         failed = {id: of for id, of in by_id.items() if any(each.done is False for each in of)}
-        attempts, skipped = list(self._early(failed)), list(self._skipped(failed))
+        attempts, skipped = list(self._early(failed, levels)), list(self._skipped(failed))
         early = [case for case, soon in attempts if soon]
         kept = len(attempts) - len(early)
+        unnamed = [case for case in early if case.name == _UNNAMED and scene.in_force(case.start, case.end)]
+        early = [case for case in early if case not in unnamed]
         lost_pops = [] if self.holds else [case for case in skipped if _may_have_lost_a_pop(told, scene, case)]
         skipped = [case for case in skipped if case not in lost_pops]
         often = [
@@ -94,6 +101,9 @@ class Retried:
             excuses.append(
                 Excuse("retried-early", kept, f"kept by its process, which tries again after {_KEPT_S:.0f} s")
             )
+        if unnamed:
+            why = "its send-back may have failed in a fault: the library then sends it again itself, without the level"
+            excuses.append(Excuse("retried-early", len(unnamed), why))
         unknown = None
         if not failed:
             unknown = "no delivery failed"
@@ -102,7 +112,7 @@ class Retried:
         reason = f"{many(len(failed), 'message')} failed, {letters:,} dead letters"
         return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
-    def _early(self, failed: dict[Any, list[Delivery]]) -> Iterator[tuple[Case, bool]]:
+    def _early(self, failed: dict[Any, list[Delivery]], levels: Mapping[Any, int]) -> Iterator[tuple[Case, bool]]:
         """Yields attempts before their delay was over; False: it is one of a process that kept the message."""
         if not self.delays:
             return
@@ -110,11 +120,13 @@ class Retried:
             ends: dict[int, Delivery] = {}
             for d in deliveries:
                 before = ends.get(d.attempt - 1)
-                delay = DELAYS_S[min(d.attempt - 1, len(DELAYS_S) - 1)] if d.attempt else 0
+                delay = delay_s(d.attempt - 1, levels.get(d.id, 0)) if d.attempt else 0
                 if before is not None and d.start < _soonest(before, delay):
                     at = before.end or 0
                     text = f"message {d.id} failed at {clock(at)} and came again at {clock(d.start)}, as attempt "
-                    case = Case(at, d.start, [d.op], text + f"{d.attempt}, whose delay is {delay} s", d.key)
+                    usual = d.id in levels and d.start >= _soonest(before, delay_s(d.attempt - 1))
+                    text += f"{d.attempt}, whose delay is {delay} s"
+                    case = Case(at, d.start, [d.op], text, d.key, name=_UNNAMED if usual else "")
                     yield case, not (self.holds and any(_kept(each, d) for each in deliveries))
                 if d.done is False and d.end is not None:
                     ends.setdefault(d.attempt, d)

@@ -24,7 +24,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
- * many milliseconds one takes.
+ * many milliseconds one takes, and `level` the delay level that it names for the next attempt.
  */
 final class PushConsumer implements Application.Part {
     private static final long LOOK_MS = 50;
@@ -60,10 +60,13 @@ final class PushConsumer implements Application.Part {
                             ? ConsumeOrderlyStatus.SUCCESS
                             : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
         } else {
-            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
-                    work(messages, context.getMessageQueue())
-                            ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-                            : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                // One message each time (consumeMessageBatchMaxSize). 0: the broker chooses the delay.
+                context.setDelayLevelWhenNextConsume((int) number(messages.get(0), "level"));
+                return work(messages, context.getMessageQueue())
+                        ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                        : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            });
         }
         consumer.start();
         pipe.tell("started", "name", name, "client", consumer.getDefaultMQPushConsumerImpl().getmQClientFactory()

@@ -128,6 +128,11 @@ class Pulling(Link):
         """The oldest message's offset; as `max_offset`."""
         return await self._offset(Request.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue)}, deadline_s)
 
+    async def offset_at(self, topic: str, queue: int, time_ms: int, *, deadline_s: float | None = None) -> Answer:
+        """The offset of the first message that was stored at a time (ms since 1970) or later; without one, the end."""
+        ext = {"topic": topic, "queueId": str(queue), "timestamp": str(time_ms)}
+        return await self._offset(Request.SEARCH_OFFSET_BY_TIMESTAMP, ext, deadline_s)
+
     async def committed_offset(self, topic: str, queue: int, group: str, *, deadline_s: float | None = None) -> Answer:
         """The committed offset of the group; None (code 22): none, or the broker has forgotten it."""
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "setZeroIfNotFound": "false"}
