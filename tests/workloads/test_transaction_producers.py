@@ -82,7 +82,7 @@ def test_too_few_clients_are_refused() -> None:
 
 @pytest.mark.parametrize("options", [{"producers": 3}, {"producer_goes_every": 3.0}])
 def test_options_of_java_producers_are_refused_without_them(options: dict[str, Any]) -> None:
-    """They had no effect, and nobody was told."""
+    """They had no effect, without a word about it."""
     name = next(iter(options))
     with pytest.raises(PlanError, match=f"{name} is 3.*; it needs --producer java"):
         TransactionWorkload(Plan(workload="transaction", concurrency=8, options=options))
