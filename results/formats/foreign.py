@@ -157,12 +157,14 @@ class Assembler:
             time = len(self._ops) + len(self._later)
         if error is not None and type(error) is not str:
             error = _text(error)
-        number = process if type(process) is int else self.number_of(process)
+        number = process if type(process) is int and process < _NAMED else self.number_of(process)
         place = self._events + len(self._later) if index is None else index
         self.take(make_op(place, time, number, type_, f, key, value, error, extra or NO_EXTRA))
 
     def number_of(self, process: Any) -> int:
         """The number of a process, given as a number or a name. Raises ValueError for anything else."""
+        if type(process) is int and process >= _NAMED:
+            process = str(process)
         if isinstance(process, str) and process != "nemesis" and process:
             return self._names.setdefault(process, _NAMED + len(self._names))
         return _process(process)
@@ -381,6 +383,8 @@ def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
         every = all(_is_register_txn(op.value) for op in history if op.is_client and op.f == "txn")
         return "multi-register" if every else None
     found = implied_by(requested)
+    if found == "kv" and requested <= {"get", "put"} and any(_is_no_text(op) for op in history.clients):
+        return "cas-register"
     return None if found == "mutex" and _another_lock(history) else found
 
 
@@ -391,6 +395,8 @@ def implied_by(requested: Set[str]) -> str | None:
     names = {_ALIASES.get(f, f) for f in requested}
     if names <= {"read", "write", "cas", "cas-refused"}:
         return "cas-register" if names != {"read"} else None
+    if "cas" in names and names <= {"get", "put", "cas", "cas-refused"}:
+        return "cas-register"
     if names <= {"get", "put", "append", "delete"} and names != {"append"}:
         return "kv" if names != {"get"} else None
     if names <= _LOCKS:
@@ -404,6 +410,11 @@ def implied_by(requested: Set[str]) -> str | None:
     if names <= {"append", "read", "min-offset", "max-offset", "trim"} and names & {"append", "trim"}:
         return "log" if names != {"append"} else None
     return None
+
+
+def _is_no_text(op: Op) -> bool:
+    """True for a value that no key of the model `kv` holds: that is a text."""
+    return op.value is not None and not isinstance(op.value, str)
 
 
 def _another_lock(history: History) -> bool:

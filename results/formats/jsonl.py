@@ -23,7 +23,7 @@ from results.formats.edn import keyed, keyed_for_certain, keyed_note
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.times import MIXED, Instant, kind, moment
 from results.journal import has_crc, line, scan
-from results.op import Op
+from results.op import OP_TYPES, Op
 from results.reading import LINE, lines
 
 
@@ -33,15 +33,18 @@ def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHist
     file.seek(0)
     assembler = Assembler(options, nil_reads="unset")
     others = _OtherNames(assembler)
-    whole = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
-    if whole:
+    front = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    whole, table = front == b"[", front not in (b"[", b"{", b"")
+    if table:
+        ops, torn = _table(path, file, others), None
+    elif whole:
         ops, torn = _array(path, file, others), None
     else:
         ops, torn = scan(path, lines(file), need_crc=has_crc(first), adapt=others)
     del first
 
     def refused(place: int, problem: ValueError) -> HistoryError:
-        if whole:
+        if whole or table:
             return HistoryError(path, None, f"event {place}: {problem}")
         file.seek(0)
         number, text = _line_of(file, place)
@@ -91,6 +94,23 @@ def _array(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
     return ops
 
 
+def _table(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
+    """The events of a table (CSV)."""
+    # Imported here: few files are tables.
+    from results.formats.csv_rows import Rows
+
+    ops = []
+    for place, data in Rows(path, file):
+        try:
+            others(data)
+            data.setdefault("index", place.number)
+            data.setdefault("time", data["index"])
+            ops.append(Op.from_json(data))
+        except ValueError as problem:
+            raise place.error(path, str(problem)) from None
+    return ops
+
+
 class _OtherNames:
     """Converts an event of another program to one of the harness, in place. Raises ValueError if that is impossible."""
 
@@ -105,7 +125,12 @@ class _OtherNames:
         missing = next((name for name in ("process", "type", "f") if name not in data), None)
         if missing is not None:
             raise ValueError(_lacking(missing, data))
-        if isinstance(data["process"], str):
+        for name in ("type", "f", "process"):
+            if isinstance(data[name], str) and data[name][:1] == ":":
+                data[name] = data[name][1:]
+        if isinstance(data["type"], str) and data["type"].lower() in OP_TYPES:
+            data["type"] = data["type"].lower()
+        if isinstance(data["process"], str) or (type(data["process"]) is int and data["process"] > _LARGEST):
             data["process"] = self._number_of(data["process"])
         if "time" in data:
             time = moment(data["time"], "time") if isinstance(data["time"], str) else data["time"]
@@ -117,6 +142,9 @@ class _OtherNames:
     def notes(self) -> list[str]:
         return ["the field `client` is the process of the events"] if self._clients else []
 
+
+_LARGEST: Final = 2**40
+"""Larger numbers of processes are names, such as the addresses of threads."""
 
 _ENDS: Final = (("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"))
 

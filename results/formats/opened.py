@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = 65_536
 _GZIP: Final = b"\x1f\x8b"
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,12 @@ class OpenedHistory:
     def read(self, options: ReadOptions | None = None) -> ForeignHistory:
         """The history, converted. Raises HistoryError, with path and line, if it is of no known format, or corrupt."""
         with _explained(self.path), making_many():
-            self.file.seek(0)
-            head = self.file.read(_HEAD)
-            self.file.seek(0)
+            file, notes, head = _plain(self.path, self.file, _head(self.file))
             format_, front = detect(self.path, head) if self._format == "auto" else (self._format, 0)
-            found = _read(self.path, _without(self.file, front), format_, options or ReadOptions())
-            note = f"{front} lines in front of the first event are ignored"
-            return replace(found, notes=[note, *found.notes]) if front else found
+            found = _read(self.path, _without(file, front), format_, options or ReadOptions())
+            if front:
+                notes = [f"{front} lines in front of the first event are ignored", *notes]
+            return replace(found, notes=[*notes, *found.notes]) if notes else found
 
     def line_of(self, op: int, ops: int) -> int | None:
         """The number of the line with an op, blank lines not counted. None if ops and lines are not one to one."""
@@ -103,6 +103,30 @@ def open_history(path: Path, format: str = "auto") -> Iterator[OpenedHistory]:
         packed = magic[:2] == _GZIP
         whole = _unpacked(file) if packed else file
         yield OpenedHistory(path, whole, packed or magic == PARQUET, magic == PARQUET, format)
+
+
+def _head(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    head = file.read(_HEAD)
+    file.seek(0)
+    return head
+
+
+def _plain(path: Path, file: IO[bytes], head: bytes) -> tuple[IO[bytes], list[str], bytes]:
+    """The file, or one that the readers know if it is in UTF-16, or JSON that is not one value a line; notes on that,
+    and its first bytes.
+    """
+    odd = head[:2] in _UTF_16
+    if not odd and head[:4].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b""):
+        return file, [], head
+    # Imported here: few files need it.
+    from results.formats.documents import as_array, in_utf8
+
+    if odd:
+        file = in_utf8(path, file)
+        head = _head(file)
+    found, notes = as_array(path, file, head)
+    return found, notes, _head(found)
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:

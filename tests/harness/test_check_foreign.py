@@ -77,7 +77,7 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "a value that may be both": (record(0, "acquire", 1, 2, value=7), "may be its argument or its result"),
     "twice the argument": (record(0, "write", 1, 2, input=1, arg=2), "'input' and 'arg' mean the same"),
     "an outcome of another kind": (record(0, "read", 1, 2, status="done"), 'the outcome is "done", not ok, fail or'),
-    "an outcome by another name": (record(0, "read", 1, 2, value=1, succeeded=False), "the field 'succeeded' is not"),
+    "an outcome by another name": (record(0, "read", 1, 2, value=1, failure=True), "the field 'failure' is not"),
     "ok with an error": (record(0, "read", 1, 2, type="ok", error="x"), "the outcome is ok, and yet it has an error"),
     "an answer that says nothing": (record(0, "cas", 1, 2, input=[1, 2], output="OK"), "answered with true or false"),
     "two locks at a time": (record(0, "acquire", 1, 9), "two operations of client 0 overlap; an acquire needs a"),
