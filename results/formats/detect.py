@@ -22,6 +22,7 @@ PARQUET: Final = b"PAR1"
 
 _LOG_LINE: Final = r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- "
 _JSON: Final = r'(?:\[\s*)?(?=\{\s*")'
+_BEHIND: Final = r'\{\s*"(?=.*\}\s*$)'
 _KV_LINE: Final = r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}"
 _EDN: Final = r"[\[({;#]"
 _EDN_EVENT: Final = r"(?:#[\w.]+)?\{\s*:\w"
@@ -50,6 +51,9 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
     for number, line in enumerate(lines):
         if re.match(_JSON, line) or re.match(_EDN_EVENT, line):
             return _by_first_line("\n".join(lines[number:])) or "edn", number + _blank_lines(head)
+        behind = re.search(_BEHIND, line)
+        if behind is not None and has_events(line[behind.start() :].encode()):
+            return _of_json(line[behind.start() :]), number + _blank_lines(head) + 1
     if re.match(_LOG_LINE, text):
         return "porcupine-etcd", 0
     if re.match(_EDN, text):

@@ -18,6 +18,7 @@ from results.errors import HistoryError
 from results.formats.signs import AROUND, LISTS, is_event, is_operation, is_record
 
 _AROUND: Final = re.compile(AROUND)
+_OBJECT: Final = re.compile(r'\{\s*"')
 _SPACE: Final = re.compile(r"[\s,]*")
 
 
@@ -89,3 +90,27 @@ def _name_of_list(values: list[Any]) -> str | None:
         if isinstance(values[0].get(name), list) and all(isinstance(one, dict) for one in values[0][name])
     ]
     return found[0] if len(found) == 1 else None
+
+
+def of_console(path: Path, file: IO[bytes]) -> tuple[IO[bytes], int] | None:
+    """The JSON at the end of each line of a log, all other lines blank, and their number; None if no line ends in a
+    whole event. Raises HistoryError for a line that has a part of an event.
+    """
+    file.seek(0)
+    broken: HistoryError | None = None
+    found, left_out = [], 0
+    for number, line in enumerate(file.read().decode(errors="replace").splitlines(), 1):
+        start = _OBJECT.search(line)
+        whole = line[start.start() :] if start is not None else ""
+        if whole and _is_whole(whole.encode()):
+            found.append(whole)
+            continue
+        if line.lstrip()[:1] == "{" or ('"process"' in whole and '"type"' in whole):
+            broken = broken or HistoryError(path, number, f"not a JSON object of an event ({line[:200]!r})")
+        left_out += bool(line.strip())
+        found.append("")
+    if not any(found):
+        return None
+    if broken is not None:
+        raise broken
+    return io.BytesIO("\n".join([*found, ""]).encode()), left_out

@@ -69,9 +69,10 @@ class OpenedHistory:
         with _explained(self.path), making_many():
             file, notes, head = _plain(self.path, self.file, _head(self.file))
             format_, front = detect(self.path, head) if self._format == "auto" else (self._format, 0)
-            found = _read(self.path, _without(file, front), format_, options or ReadOptions())
             if front:
-                notes = [f"{front} lines in front of the first event are ignored", *notes]
+                file, ignored = _without(self.path, file, front, format_)
+                notes = [*ignored, *notes]
+            found = _read(self.path, file, format_, options or ReadOptions())
             return replace(found, notes=[*notes, *found.notes]) if notes else found
 
     def line_of(self, op: int, ops: int) -> int | None:
@@ -167,13 +168,22 @@ def _explained(path: Path) -> Iterator[None]:
         raise HistoryError(path, None, "a value in it is nested too deeply") from None
 
 
-def _without(file: IO[bytes], lines: int) -> IO[bytes]:
-    """The file with its first lines blank, so that all others keep their numbers."""
-    if not lines:
-        return file
+def _without(path: Path, file: IO[bytes], lines: int, format_: str) -> tuple[IO[bytes], list[str]]:
+    """The file without its first lines, which are blank then, so that all others keep their numbers; of a log with JSON
+    also without all other lines that are no events. And the notes on that.
+    """
+    if _json_reader(format_) is not None:
+        # Imported here: few files need it.
+        from results.formats.documents import of_console
+
+        found = of_console(path, file)
+        if found is not None:
+            return found[0], [f"{found[1]} lines that are no events are ignored"] if found[1] else []
+        file.seek(0)
     for _ in range(lines):
         file.readline()
-    return io.BytesIO(b"\n" * lines + file.read())
+    note = f"{lines} lines in front of the first event are ignored"
+    return io.BytesIO(b"\n" * lines + file.read()), [note]
 
 
 def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:

@@ -283,12 +283,12 @@ CONSOLES: dict[str, tuple[str, int, str]] = {
         "h.log:2: not a line of an etcd log"),
     "JSON behind other lines": (
         'INFO main - starting\n$ run\n\n{"process":0,"type":"invoke","f":"write","value":1}\n'
-        '{"process":0,"type":"ok","f":"write","value":1}\n', 0, "3 lines in front of the first event are ignored"),
+        '{"process":0,"type":"ok","f":"write","value":1}\n', 0, "2 lines that are no events are ignored"),
     "JSON behind other lines, broken": (
         'starting\n{"process":0,"type":"invoke","f":"write","value":1}\n{"process":0\n{}\n', 2, "h.log:3: not a JSON"),
     "records behind other lines": (
         'starting\n{"client":0,"op":"write","value":1,"start":1,"end":2}\n'
-        '{"client":0,"op":"read","value":2,"start":3,"end":4}\n', 1, "1 lines in front"),
+        '{"client":0,"op":"read","value":2,"start":3,"end":4}\n', 1, "1 lines that are no"),
     "EDN behind other lines": (
         "[INFO] starting\n{:process 0 :type :invoke :f :write :value 1}\n", 2, "nothing checked"),
     "vectors in place of maps": (

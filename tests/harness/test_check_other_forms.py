@@ -79,6 +79,32 @@ FORMS: dict[str, tuple[str, str, str]] = {
                '"GET","x, y"', '"GET","x"'),
     "a table of events": ("process,type,f,value,time\n0,invoke,write,1,1\n0,ok,write,1,2\n1,invoke,read,,3\n"
                           "1,ok,read,1,4\n", "ok,read,1", "ok,read,9"),
+    "events by other names": (renamed(EVENTS, process="client", type="event", f="op"), '"read","value":1', ""),
+    "call and return": (renamed(EVENTS, invoke="call", ok="return"), '"read","value":1', ""),
+    "events with arguments and results": (
+        renamed(EVENTS, f="op").replace('"read","value"', '"read","result"').replace('"value":1}', '"arg":1}', 1),
+        '"result":1', "",
+    ),
+    "a log with other lines": (
+        "starting\n" + EVENTS.replace("\n", "\nWARN {connection} reset\n", 2), '"read","value":1', "",
+    ),
+    "a log with a prefix": (
+        "".join(f"2026-11-29T10:00:00Z INFO op={line}\n" for line in EVENTS.splitlines()), '"read","value":1', "",
+    ),
+    "a refused cas": (
+        WROTE + '{"process":0,"type":"invoke","f":"cas","value":[5,6]}\n'
+        '{"process":0,"type":"ok","f":"cas","value":false}\n', '"cas","value":false', '"cas","value":true',
+    ),
+    "a refused lock": (
+        renamed(WROTE, write="acquire").replace('"value":1', '"value":null')
+        + '{"process":1,"type":"invoke","f":"acquire"}\n{"process":1,"type":"ok","f":"acquire","value":false}\n',
+        '"value":false', '"value":true',
+    ),
+    "Elle's read of nothing": (
+        '{:process 0 :type :invoke :f :txn :value [[:w :x 1]]} {:process 0 :type :ok :f :txn :value [[:w :x 1]]}\n'
+        '{:process 0 :type :invoke :f :txn :value [[:r :x nil]]} {:process 0 :type :ok :f :txn :value [[:r :x 1]]}\n',
+        "[[:r :x 1]]", "[[:r :x nil]]",
+    ),
     "processes with the addresses of threads": (
         renamed(EVENTS).replace('"process":1', f'"process":{2**63 + 1}'), '"read","value":1', "",
     ),
@@ -130,6 +156,9 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
         '{"client":0,"op":"write","value":1,"start":"2026-11-29T10:00:00Z","duration":900}\n', "duration_ms",
     ),
     "a flag that is none": (RECORDS.replace('"end":2', '"end":2,"timeout":30'), "'timeout' is 30, neither true nor"),
+    "half an event in a log": (
+        "x\n" + EVENTS + 'y {"process":1,"type":"ok","f":\n', "h.txt:6: not a JSON object of an event",
+    ),
     "an op of no model": (renamed(EVENTS, write="wirte"), "no model has `wirte`; is it a `write`?"),
     "Maelstrom's broadcast": (renamed(EVENTS, write="broadcast"), "Maelstrom's broadcast promises only"),
     "steps of a txn": (
