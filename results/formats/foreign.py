@@ -50,8 +50,8 @@ class ReadOptions:
                  constrains nothing; the value in the invocation of a read is then its later result, and not its
                  argument. None (default): the rule of the format's own project. A log in EDN, whose reads have an
                  offset for an argument, needs `"unset"`.
-                 The same holds for the reads of a `txn`, of which the others are kept. Without this option, an `r` of nil
-                 saw that there was nothing (Elle), and only a `read` of nil is unknown.
+                 The same holds for the reads of a `txn`, of which the others are kept. Without this option, an `r` of
+                 nil saw that there was nothing (Elle), and only a `read` of nil is unknown.
     independent  Each client's value is `[key value]` (`jepsen.independent`). Default False, but True if values
                  have its tag.
     order        The order of the events: their place in the `"file"`, or their `"time"`. At equal times invocations
