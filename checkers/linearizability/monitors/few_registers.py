@@ -23,7 +23,7 @@ FEW: Final = 8_000
 
 
 class Row(NamedTuple):
-    """An op. `value`: equal numbers are equal values, INITIAL is the one at the beginning. `write`: it leaves its value;
+    """An op. `value`: equal numbers are equal values, INITIAL is the first one. `write`: it leaves its value;
     otherwise it is a read, which returned.
     """
 
