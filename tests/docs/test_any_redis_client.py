@@ -70,7 +70,7 @@ def redis() -> Iterator[str]:
         server.data = {}  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield "127.0.0.1:{}".format(server.server_address[1])
+            yield f"127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
 
