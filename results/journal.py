@@ -219,7 +219,7 @@ def scan(
             except ValueError as problem:
                 broken = broken or (number, str(problem))
                 torn += len(text)
-                if text.endswith(b"\n") and not need_crc:
+                if not need_crc and (text.endswith(b"\n") or not ops or not isinstance(problem, _NotJson)):
                     raise HistoryError(path, *broken) from None
                 continue
             if broken is not None:
@@ -264,6 +264,10 @@ def _op(data: Any) -> Op:
     return Op.from_json(data)
 
 
+class _NotJson(ValueError):
+    """A line that is no JSON, perhaps because it was cut off."""
+
+
 def has_crc(text: bytes) -> bool:
     """True if a line ends like the lines of a journal."""
     return text.rstrip(b"\r\n")[-_TAIL:-10] == _CRC_FIELD
@@ -284,7 +288,7 @@ def parse(text: bytes, need_crc: bool, position: int, adapt: Callable[[dict[str,
     try:
         data = json.loads(bare)
     except ValueError as problem:
-        raise ValueError(f"not a JSON object: {problem}") from None
+        raise _NotJson(f"not a JSON object: {problem}") from None
     except RecursionError:
         raise ValueError("its value is nested too deeply") from None
     if not sealed and isinstance(data, dict):

@@ -102,6 +102,18 @@ def unique_values(rng: Random, op: int) -> tuple[str, Any, Any]:
     return f, argument, argument
 
 
+def unique_writes(rng: Random, op: int) -> tuple[str, Any, Any]:
+    """Every value is written once, and no op expects one."""
+    return ("read", None, rng.choice((None, *range(1, MAX_OPS)))) if rng.random() < 0.5 else ("write", op, op)
+
+
+def unique_puts(rng: Random, op: int) -> tuple[str, Any, Any]:
+    """Every string is put once; each begins with all shorter ones."""
+    if rng.random() < 0.5:
+        return "get", None, "a" * rng.randrange(MAX_OPS)
+    return "put", "a" * (op + 1), "a" * (op + 1)
+
+
 def kv_ops(rng: Random, op: int) -> tuple[str, Any, Any]:
     f = rng.choice(("get", "get", "put", "append", "append"))
     if f == "get":
@@ -167,6 +179,8 @@ FAMILIES: dict[str, tuple[Model[Any], Draw | None, int]] = {
     "cas-register": (CasRegister(), small_values(("read", "read", "write", "cas")), 3_000),
     "cas-refused": (CasRegister(), small_values(("read", "write", "cas", "cas-refused")), 1_500),
     "unique-values": (CasRegister(), unique_values, 4_000),
+    "unique-writes": (Register(), unique_writes, 2_000),
+    "unique-puts": (KV(), unique_puts, 2_000),
     "kv": (KV(), kv_ops, 2_500),
     "multi-register": (MultiRegister(), txn_ops, 1_500),
     "mutex": (Mutex(), mutex_ops, 1_500),

@@ -23,6 +23,7 @@ from checkers.linearizability.models.registers import CasRegister, Register, Und
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors import register_evidence
 from checkers.linearizability.monitors.conditions import no_element_twice, no_value_twice
+from checkers.linearizability.monitors.few_registers import unique_register
 from checkers.linearizability.monitors.locks import mutex_by_deadlines
 from checkers.linearizability.monitors.sets import set_by_inclusion
 from checkers.linearizability.monitors.strings import unique_tokens
@@ -65,11 +66,7 @@ class Fast:
 
 
 def _unique_register(problem: Problem) -> Outcome | None:
-    if not no_value_twice(problem):
-        return None
-    from checkers.linearizability.monitors.registers import unique_register
-
-    return unique_register(problem)
+    return unique_register(problem) if no_value_twice(problem) else None
 
 
 def _register_of_any_start(problem: Problem) -> Outcome | None:

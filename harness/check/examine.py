@@ -34,6 +34,11 @@ from results.verdict import CheckResult, Verdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
+EVENTUAL = (
+    "Maelstrom's broadcast promises only that all nodes have each element at last, and no model here is so weak; "
+    "Maelstrom's own checker (set-full) judges it"
+)
+_STEPS = "multi-register has steps [read, name, value] and [write, name, value]"
 _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
 
@@ -216,7 +221,20 @@ def why_no_model(history: History) -> str:
         return ELLE
     names = sorted({op.f for op in history.clients})
     shown = ", ".join(names[:8]) + (" and others" if len(names) > 8 else "")
-    return f"no model is implied by {shown}; name one with --model ({', '.join(sorted(MODELS))})"
+    if names == ["txn"]:
+        return f"no model is implied by txn; {_STEPS}"
+    fit = [name for name, model in sorted(MODELS.items()) if model.fs.issuperset(names)]
+    every = frozenset().union(*(model.fs for model in MODELS.values()))
+    other = next((name for name in names if name not in every), None)
+    if other == "broadcast":
+        return EVENTUAL
+    if other is not None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(other, every, 1)
+        meant = f"; is it a `{near[0]}`?" if near else ""
+        return f"no model has `{other}`{meant} (the ops are {shown}; --ignore {other} leaves it out)"
+    return f"no model is implied by {shown}; name one with --model ({', '.join(fit or sorted(MODELS))})"
 
 
 def _workloads_of_messages() -> list[str]:

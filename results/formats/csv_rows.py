@@ -4,8 +4,8 @@
     client,op,key,value,start,end
     0,write,x,1,10,20
 
-The first line has the names. A cell is a number, `true`, `false` or a text; an empty one is not there, so that a read
-that found nothing has to say `null`.
+The first line has the names, with a comma, a semicolon or a tab between them. A cell is a number, `true`, `false` or a
+text; an empty one is not there, so that a read that found nothing has to say `null`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,20 @@ class Rows:
 
     def __iter__(self) -> Iterator[tuple[Place, dict[str, Any]]]:
         """Yields each row with its place. Raises HistoryError."""
-        # (Not closed with the wrapper: the file belongs to the caller.)
-        text = io.TextIOWrapper(io.BytesIO(self._file.read()), encoding="utf-8-sig", newline="")
-        reader = csv.reader(text, strict=True)
+        data = self._file.read()
+        try:
+            text = io.StringIO(data.decode("utf-8-sig"), newline="")
+        except UnicodeDecodeError as problem:
+            line = data.count(b"\n", 0, problem.start) + 1
+            text_ = f"not UTF-8 text (byte {problem.start} is {data[problem.start]:#x})"
+            raise HistoryError(self._path, line, text_) from None
+        del data
+        reader = csv.reader(text, strict=True, delimiter=delimiter(text.readline()))
+        text.seek(0)
         try:
             names = [name.strip() for name in next(reader)]
+            if len(set(names)) < len(names):
+                raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)!r} is there twice")
             number = 0
             for row in reader:
                 if not row:
@@ -49,6 +58,11 @@ class Rows:
                 number += 1
         except (ValueError, csv.Error) as problem:
             raise HistoryError(self._path, reader.line_num, f"not a table of operations: {problem}") from None
+
+
+def delimiter(first: str) -> str:
+    """The character between the names of the first line."""
+    return max(",;\t", key=first.count)
 
 
 def _value(cell: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from results.errors import HistoryError
-from results.formats.signs import CONSOLE_EVENT, EVENT, is_event, is_operation, is_record, is_request
+from results.formats.signs import AROUND, CONSOLE_EVENT, EVENT, is_event, is_operation, is_record, is_request
 
 FORMATS: Final = (
     "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
@@ -22,12 +22,15 @@ PARQUET: Final = b"PAR1"
 
 _LOG_LINE: Final = r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- "
 _JSON: Final = r'(?:\[\s*)?(?=\{\s*")'
+_BEHIND: Final = r'\{\s*"(?=.*\}\s*$)'
 _KV_LINE: Final = r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}"
 _EDN: Final = r"[\[({;#]"
 _EDN_EVENT: Final = r"(?:#[\w.]+)?\{\s*:\w"
 _HISTORY_TXT: Final = EVENT
 _OPENCHAOS: Final = r"(?:\d+\t[\w-]+\t(?:REQUEST|RESPONSE)|fault\t[\w-]+\t(?:start|end))\t"
-_TABLE: Final = r"[\w .-]+(?:,[\w .-]+){2,}\r?$"
+_TABLE: Final = (
+    r"[\w .\"-]+(?:,[\w .\"-]+){2,}\r?$|[\w .\"-]+(?:;[\w .\"-]+){2,}\r?$|[\w .\"-]+(?:\t[\w .\"-]+){2,}\r?$"
+)
 
 
 def detect(path: Path, head: bytes) -> tuple[str, int]:
@@ -48,14 +51,20 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
     for number, line in enumerate(lines):
         if re.match(_JSON, line) or re.match(_EDN_EVENT, line):
             return _by_first_line("\n".join(lines[number:])) or "edn", number + _blank_lines(head)
+        behind = re.search(_BEHIND, line)
+        if behind is not None and has_events(line[behind.start() :].encode()):
+            return _of_json(line[behind.start() :]), number + _blank_lines(head) + 1
     if re.match(_LOG_LINE, text):
         return "porcupine-etcd", 0
     if re.match(_EDN, text):
         return "edn", 0
     if re.match(_TABLE, lines[0]):
-        if is_record(dict.fromkeys(name.strip() for name in lines[0].split(","))):
+        names = dict.fromkeys(name.strip(' "') for name in re.split("[,;\t]", lines[0]))
+        if is_record(names):
             return "records", 0
-        right = "the first line needs client, op, start and end, and perhaps key and value"
+        if {"type", "f"} <= names.keys():
+            return "jsonl", 0
+        right = "the first line needs client, op, start and end (or process, type and f), and perhaps key and value"
         raise HistoryError(path, 1, f"a table (CSV) without the names of operations; {right}")
     raise HistoryError(path, 1, f"of no known format ({lines[0][:80]!r}); there are {', '.join(FORMATS)}")
 
@@ -76,6 +85,9 @@ def _by_first_line(text: str) -> str | None:
 def has_events(head: bytes) -> bool:
     """True for JSON whose first object is an event or an operation: most files of JSON are something else."""
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
+    around = re.search(AROUND, text)
+    if around is not None and text[:1] == "{" and not _first_object(text).keys() >= {"type", "f"}:
+        text = text[around.end() :].lstrip()
     first = _first_object(text)
     return {"type", "f"} <= first.keys() or _of_json(text) != "jsonl"
 

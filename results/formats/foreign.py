@@ -50,7 +50,8 @@ class ReadOptions:
                  constrains nothing; the value in the invocation of a read is then its later result, and not its
                  argument. None (default): the rule of the format's own project. A log in EDN, whose reads have an
                  offset for an argument, needs `"unset"`.
-                 The same holds for the reads of a `txn`, of which the others are kept.
+                 The same holds for the reads of a `txn`, of which the others are kept. Without this option, an `r` of
+                 nil saw that there was nothing (Elle), and only a `read` of nil is unknown.
     independent  Each client's value is `[key value]` (`jepsen.independent`). Default False, but True if values
                  have its tag.
     order        The order of the events: their place in the `"file"`, or their `"time"`. At equal times invocations
@@ -137,6 +138,7 @@ class Assembler:
         self._time = 0
         self._highest = -1
         self._knossos = False
+        self._refused = 0
 
     def add(
         self,
@@ -157,12 +159,14 @@ class Assembler:
             time = len(self._ops) + len(self._later)
         if error is not None and type(error) is not str:
             error = _text(error)
-        number = process if type(process) is int else self.number_of(process)
+        number = process if type(process) is int and process < _NAMED else self.number_of(process)
         place = self._events + len(self._later) if index is None else index
         self.take(make_op(place, time, number, type_, f, key, value, error, extra or NO_EXTRA))
 
     def number_of(self, process: Any) -> int:
         """The number of a process, given as a number or a name. Raises ValueError for anything else."""
+        if type(process) is int and process >= _NAMED:
+            process = str(process)
         if isinstance(process, str) and process != "nemesis" and process:
             return self._names.setdefault(process, _NAMED + len(self._names))
         return _process(process)
@@ -250,6 +254,8 @@ class Assembler:
                 *notes,
                 f"{self._lone} events of the nemesis had no second one; they end where the next one begins",
             ]
+        if self._refused:
+            notes = [*notes, f"{self._refused} operations were answered with false: they did not happen"]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         # (As in Knossos' own files; Elle's registers, with r and w, begin empty.)
@@ -337,6 +343,9 @@ class Assembler:
             op = replace(op, key=invoked.key)
         if op.value is None and op.f not in ANSWERED:
             op = replace(op, value=invoked.value)
+        if op.value is False and op.type == OK and op.f in _REFUSED:
+            self._refused += 1
+            op = replace(op, type=FAIL, value=None if op.f in ANSWERED else invoked.value)
         if op.type == FAIL and op.f == "cas" and self._observe_cas and op.error is None:
             self._ops[at] = replace(invoked, f="cas-refused")
             return replace(op, type=OK, f="cas-refused")
@@ -353,7 +362,9 @@ class Assembler:
         steps = invoked.value if asked else op.value
         if not _is_register_txn(steps) or not (asked or self._drop_nil_reads):
             return op
-        unrecorded = [step[0] in ("read", "r") and len(step) == 3 and (asked or step[2] is None) for step in steps]
+        # (Elle's `r` of nil saw that there was nothing; Knossos' `read` of nil was not recorded.)
+        unset = ("read", "r") if asked or self._options.nil_reads == "unrecorded" else ("read",)
+        unrecorded = [step[0] in unset and len(step) == 3 and (asked or step[2] is None) for step in steps]
         self._nil_reads += sum(unrecorded)
         value = [step[:2] if nothing else step for step, nothing in zip(steps, unrecorded, strict=True)]
         return replace(op, value=value) if asked or any(unrecorded) else op
@@ -363,6 +374,9 @@ class Assembler:
             return next(name for name, number in self._names.items() if number == process)
         return "nemesis" if process == NEMESIS else str(process)
 
+
+_REFUSED: Final = frozenset({"cas", "acquire", "lock"})
+"""Ops that did nothing if their answer is false."""
 
 _ALIASES: Final = {"r": "read", "w": "write", "lock": "acquire", "unlock": "release", "try-lock": "try-acquire"}
 _LONG: Final = ("read", "write")
@@ -381,6 +395,8 @@ def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
         every = all(_is_register_txn(op.value) for op in history if op.is_client and op.f == "txn")
         return "multi-register" if every else None
     found = implied_by(requested)
+    if found == "kv" and requested <= {"get", "put"} and any(_is_no_text(op) for op in history.clients):
+        return "cas-register"
     return None if found == "mutex" and _another_lock(history) else found
 
 
@@ -391,6 +407,8 @@ def implied_by(requested: Set[str]) -> str | None:
     names = {_ALIASES.get(f, f) for f in requested}
     if names <= {"read", "write", "cas", "cas-refused"}:
         return "cas-register" if names != {"read"} else None
+    if "cas" in names and names <= {"get", "put", "cas", "cas-refused"}:
+        return "cas-register"
     if names <= {"get", "put", "append", "delete"} and names != {"append"}:
         return "kv" if names != {"get"} else None
     if names <= _LOCKS:
@@ -404,6 +422,11 @@ def implied_by(requested: Set[str]) -> str | None:
     if names <= {"append", "read", "min-offset", "max-offset", "trim"} and names & {"append", "trim"}:
         return "log" if names != {"append"} else None
     return None
+
+
+def _is_no_text(op: Op) -> bool:
+    """True for a value that no key of the model `kv` holds: that is a text."""
+    return op.value is not None and not isinstance(op.value, str)
 
 
 def _another_lock(history: History) -> bool:

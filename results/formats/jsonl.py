@@ -23,7 +23,7 @@ from results.formats.edn import keyed, keyed_for_certain, keyed_note
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.times import MIXED, Instant, kind, moment
 from results.journal import has_crc, line, scan
-from results.op import Op
+from results.op import INFO, INVOKE, OK, OP_TYPES, Op
 from results.reading import LINE, lines
 
 
@@ -33,15 +33,18 @@ def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHist
     file.seek(0)
     assembler = Assembler(options, nil_reads="unset")
     others = _OtherNames(assembler)
-    whole = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
-    if whole:
+    front = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    whole, table = front == b"[", front not in (b"[", b"{", b"")
+    if table:
+        ops, torn = _table(path, file, others), None
+    elif whole:
         ops, torn = _array(path, file, others), None
     else:
         ops, torn = scan(path, lines(file), need_crc=has_crc(first), adapt=others)
     del first
 
     def refused(place: int, problem: ValueError) -> HistoryError:
-        if whole:
+        if whole or table:
             return HistoryError(path, None, f"event {place}: {problem}")
         file.seek(0)
         number, text = _line_of(file, place)
@@ -91,21 +94,69 @@ def _array(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
     return ops
 
 
+def _table(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
+    """The events of a table (CSV)."""
+    # Imported here: few files are tables.
+    from results.formats.csv_rows import Rows
+
+    ops = []
+    for place, data in Rows(path, file):
+        try:
+            others(data)
+            data.setdefault("index", place.number)
+            data.setdefault("time", data["index"])
+            ops.append(Op.from_json(data))
+        except ValueError as problem:
+            raise place.error(path, str(problem)) from None
+    return ops
+
+
+_OTHERS: Final = {
+    "process": ("client", "client_id", "thread", "worker"),
+    "f": ("op", "operation"),
+    "type": ("event", "phase"),
+    "time": ("ts", "timestamp"),
+}
+"""Field of an event -> names that others give it."""
+_ARGUMENTS: Final = ("input", "argument", "args", "arg")
+_RESULTS: Final = ("output", "result", "response", "ret")
+_RETURNED: Final = frozenset({"return", "returned", "response", "complete", "completed"})
+_TYPES: Final = {"call": INVOKE, "invocation": INVOKE, "invoked": INVOKE, "timeout": INFO, "unknown": INFO}
+
+
 class _OtherNames:
     """Converts an event of another program to one of the harness, in place. Raises ValueError if that is impossible."""
 
     def __init__(self, assembler: Assembler) -> None:
-        self._number_of, self._clients = assembler.number_of, 0
+        self._number_of = assembler.number_of
+        self._renamed: dict[str, str] = {}
         self._kinds: set[type[Instant] | None] = set()
 
     def __call__(self, data: dict[str, Any]) -> None:
-        if "process" not in data and "client" in data:
-            data["process"] = data.pop("client")
-            self._clients += 1
+        for right, others in _OTHERS.items():
+            if right not in data:
+                other = next((name for name in others if name in data), None)
+                if other is not None:
+                    data[right] = data.pop(other)
+                    self._renamed[other] = right
         missing = next((name for name in ("process", "type", "f") if name not in data), None)
         if missing is not None:
             raise ValueError(_lacking(missing, data))
-        if isinstance(data["process"], str):
+        for name in ("type", "f", "process"):
+            if isinstance(data[name], str) and data[name][:1] == ":":
+                data[name] = data[name][1:]
+        if isinstance(data["type"], str):
+            lower = data["type"].lower()
+            returned = INFO if data.get("error") else OK
+            known = _TYPES.get(lower, returned if lower in _RETURNED else data["type"])
+            data["type"] = lower if lower in OP_TYPES else known
+        if "value" not in data:
+            names = _ARGUMENTS if data["type"] == INVOKE else _RESULTS
+            found = next((name for name in names if name in data), None)
+            if found is not None:
+                data["value"] = data.pop(found)
+                self._renamed[found] = "value"
+        if isinstance(data["process"], str) or (type(data["process"]) is int and data["process"] > _LARGEST):
             data["process"] = self._number_of(data["process"])
         if "time" in data:
             time = moment(data["time"], "time") if isinstance(data["time"], str) else data["time"]
@@ -115,8 +166,11 @@ class _OtherNames:
             data["time"] = int(time) if isinstance(time, Instant) else time
 
     def notes(self) -> list[str]:
-        return ["the field `client` is the process of the events"] if self._clients else []
+        return [f"the field `{other}` is the {right} of the events" for other, right in self._renamed.items()]
 
+
+_LARGEST: Final = 2**40
+"""Larger numbers of processes are names, such as the addresses of threads."""
 
 _ENDS: Final = (("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"))
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = 65_536
 _GZIP: Final = b"\x1f\x8b"
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ class OpenedHistory:
     def read(self, options: ReadOptions | None = None) -> ForeignHistory:
         """The history, converted. Raises HistoryError, with path and line, if it is of no known format, or corrupt."""
         with _explained(self.path), making_many():
-            self.file.seek(0)
-            head = self.file.read(_HEAD)
-            self.file.seek(0)
+            file, notes, head = _plain(self.path, self.file, _head(self.file))
             format_, front = detect(self.path, head) if self._format == "auto" else (self._format, 0)
-            found = _read(self.path, _without(self.file, front), format_, options or ReadOptions())
-            note = f"{front} lines in front of the first event are ignored"
-            return replace(found, notes=[note, *found.notes]) if front else found
+            if front:
+                file, ignored = _without(self.path, file, front, format_)
+                notes = [*ignored, *notes]
+            found = _read(self.path, file, format_, options or ReadOptions())
+            return replace(found, notes=[*notes, *found.notes]) if notes else found
 
     def line_of(self, op: int, ops: int) -> int | None:
         """The number of the line with an op, blank lines not counted. None if ops and lines are not one to one."""
@@ -103,6 +104,30 @@ def open_history(path: Path, format: str = "auto") -> Iterator[OpenedHistory]:
         packed = magic[:2] == _GZIP
         whole = _unpacked(file) if packed else file
         yield OpenedHistory(path, whole, packed or magic == PARQUET, magic == PARQUET, format)
+
+
+def _head(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    head = file.read(_HEAD)
+    file.seek(0)
+    return head
+
+
+def _plain(path: Path, file: IO[bytes], head: bytes) -> tuple[IO[bytes], list[str], bytes]:
+    """The file, or one that the readers know if it is in UTF-16, or JSON that is not one value a line; notes on that,
+    and its first bytes.
+    """
+    odd = head[:2] in _UTF_16
+    if not odd and head[:4].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b""):
+        return file, [], head
+    # Imported here: few files need it.
+    from results.formats.documents import as_array, in_utf8
+
+    if odd:
+        file = in_utf8(path, file)
+        head = _head(file)
+    found, notes = as_array(path, file, head)
+    return found, notes, _head(found)
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
@@ -143,13 +168,22 @@ def _explained(path: Path) -> Iterator[None]:
         raise HistoryError(path, None, "a value in it is nested too deeply") from None
 
 
-def _without(file: IO[bytes], lines: int) -> IO[bytes]:
-    """The file with its first lines blank, so that all others keep their numbers."""
-    if not lines:
-        return file
+def _without(path: Path, file: IO[bytes], lines: int, format_: str) -> tuple[IO[bytes], list[str]]:
+    """The file without its first lines, which are blank then, so that all others keep their numbers; of a log with JSON
+    also without all other lines that are no events. And the notes on that.
+    """
+    if _json_reader(format_) is not None:
+        # Imported here: few files need it.
+        from results.formats.documents import of_console
+
+        found = of_console(path, file)
+        if found is not None:
+            return found[0], [f"{found[1]} lines that are no events are ignored"] if found[1] else []
+        file.seek(0)
     for _ in range(lines):
         file.readline()
-    return io.BytesIO(b"\n" * lines + file.read())
+    note = f"{lines} lines in front of the first event are ignored"
+    return io.BytesIO(b"\n" * lines + file.read()), [note]
 
 
 def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:

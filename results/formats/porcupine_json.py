@@ -18,7 +18,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from results.formats.foreign import READS, ForeignHistory, ReadOptions
 from results.formats.json_objects import Objects, Place
-from results.formats.records import Notes, Record, answered, assembled, client_of, plain_name, taken
+from results.formats.records import OLD_AND_NEW, Notes, Record, answered, assembled, client_of, plain_name, taken
 from results.formats.signs import NAMES, SPELLED, is_event
 from results.formats.times import moment
 from results.op import INFO, OK, OpType
@@ -26,7 +26,6 @@ from results.op import INFO, OK, OpType
 _BY_KEY: Final = ("get", "put", "append")
 _BY_ARGUMENTS: Final = ("read", "write", "cas")
 _NUMBERED: Final = "Op 0, 1, 2 is get, put, append, as in Porcupine's key-value example"
-_OLD_AND_NEW: Final = (("from", "to"), ("old", "new"), ("expected", "new"))
 
 
 class Meaning(NamedTuple):
@@ -166,7 +165,7 @@ class Meanings:
         if not isinstance(name, str) or not name:
             raise ValueError(f"Input has no name of an operation (Op), but {json.dumps(name)}")
         f = plain_name(name)
-        pair = next((pair for pair in _OLD_AND_NEW if f == "cas" and all(field in rest for field in pair)), None)
+        pair = next((pair for pair in OLD_AND_NEW if f == "cas" and all(field in rest for field in pair)), None)
         if pair is not None:
             return f, [rest.pop(field) for field in pair]
         value = rest.pop("value", None)

@@ -24,36 +24,28 @@ from results.errors import with_article
 from results.formats.csv_rows import Rows
 from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
 from results.formats.json_objects import Objects, Place
-from results.formats.signs import ENDS, NAMES
-from results.formats.times import MIXED, kind, moment
+from results.formats.signs import NAMES, Ends, ends_of, plain_field
+from results.formats.times import MIXED, Instant, kind, moment
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
 
-CLIENTS: Final = ("process", "client", "client_id", "clientid", "thread")
+CLIENTS: Final = (
+    "process", "client", "client_id", "clientid", "thread", "thread_id", "process_id", "worker", "worker_id",
+)  # fmt: skip
 ARGUMENTS: Final = ("input", "argument", "arg", "args")
-RESULTS: Final = ("output", "result", "response")
+RESULTS: Final = ("output", "result", "response", "ret")
 OUTCOMES: Final = ("type", "outcome", "status")
 ERRORS: Final = ("error", "err")
-_SUSPECT: Final = frozenset(
-    [
-        "ok",
-        "success",
-        "succeeded",
-        "failed",
-        "failure",
-        "fail",
-        "timeout",
-        "timed_out",
-        "timedout",
-        "unknown",
-        "exception",
-        "code",
-        "state",
-    ]
-)
+_SUSPECT: Final = frozenset({"failure", "fail", "unknown", "exception", "code", "state"})
 """Fields of which one may say that an operation failed: leaving them out would be a guess."""
 
-_UNKNOWN: Final = frozenset({"info", "unknown", "timeout", "timed-out", "timed_out"})
-_OUTCOMES: Final[Mapping[str, OpType]] = {"ok": OK, "success": OK, "fail": FAIL, **dict.fromkeys(_UNKNOWN, INFO)}
+_UNKNOWN: Final = frozenset({"info", "unknown", "timeout", "timed-out", "timed_out", "timedout"})
+_VAGUE: Final = frozenset({"failed", "failure", "error"})
+"""Outcomes that do not promise that nothing happened."""
+_OUTCOMES: Final[Mapping[str, OpType]] = {
+    "ok": OK, "success": OK, "succeeded": OK, "fail": FAIL, **dict.fromkeys(_UNKNOWN | _VAGUE, INFO),
+}  # fmt: skip
+_GOOD: Final = ("ok", "success", "succeeded")
+_BAD: Final = ("timeout", "timed_out", "timedout", "failed")
 
 SHOWING: Final = READS | {"dequeue", "pop", "drain", "min-offset", "max-offset"}
 """Ops whose only value is their result."""
@@ -99,6 +91,17 @@ _PERSONAL: Final = frozenset(
     ]
 )
 """Ops that depend on which process they belong to."""
+
+
+_KNOWN: Final = SHOWING | TAKING | _PERSONAL | {
+    "append", "contains", "increment", "decrement", "add-and-get", "get-and-add", "txn", "send",
+}  # fmt: skip
+_SYNONYMS: Final = {
+    "set": "put", "del": "delete", "compare-and-set": "cas", "compare-and-swap": "cas", "incr": "increment",
+    "inc": "increment", "decr": "decrement", "dec": "decrement", "increment-and-get": "increment",
+    "decrement-and-get": "decrement", "enq": "enqueue", "deq": "dequeue",
+}  # fmt: skip
+OLD_AND_NEW: Final = (("from", "to"), ("old", "new"), ("expected", "new"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +158,22 @@ def read_records(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHi
 
 
 def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
-    rest = {name.lower(): value for name, value in data.items()}
+    rest = {plain_field(name): value for name, value in data.items()}
     if len(rest) < len(data):
         raise ValueError("two fields differ only in upper and lower case")
     client = client_of(taken(rest, CLIENTS))
     f = taken(rest, NAMES)
+    if f is None and isinstance(rest.get("type"), str) and rest["type"].lower() not in _OUTCOMES:
+        f = rest.pop("type")
     if not isinstance(f, str):
         raise ValueError(f"a record needs the name of its operation ({', '.join(NAMES)}), not {json.dumps(f)}")
     f, key = plain_name(f), rest.pop("key", None)
-    ends = next((pair for pair in ENDS if pair[0] in rest and (pair[1] in rest or pair[0] == "start")), None)
-    if ends is None:
-        raise ValueError("a record needs the times of its call and its return (start and end)")
-    start, end = moment(rest.pop(ends[0]), ends[0]), rest.pop(ends[1], None)
+    start, done = _times(ends_of(rest), rest)
     error = taken(rest, ERRORS)
     outcome = _outcome(rest, error, notes)
+    pair = next((pair for pair in OLD_AND_NEW if f == "cas" and all(field in rest for field in pair)), None)
+    if pair is not None:
+        rest["input"] = [rest.pop(field) for field in pair]
     if f in _NEEDING and all(name not in rest for name in (*ARGUMENTS, "value")):
         raise ValueError(f"{with_article(f)} needs its value")
     if f in SHOWING and outcome == OK and rest.keys().isdisjoint((*RESULTS, "value")):
@@ -183,8 +188,38 @@ def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
             raise ValueError(f"the field {name!r} is not known; the outcome is {', '.join(OUTCOMES)}: ok, fail or info")
         notes.count(f"{{}} fields {name!r} of records are not read")
     text = None if error is None else error if isinstance(error, str) else json.dumps(error)
-    done = None if end is None else moment(end, ends[1])
     return Record(place, client, f, key, argument, result, outcome, start, done, text, {**rest, **extra})
+
+
+def _times(ends: Ends | None, rest: dict[str, Any]) -> tuple[float, float | None]:
+    """Start and end of a record, whose fields are removed. None: it never returned."""
+    if ends is None:
+        raise ValueError("a record needs the times of its call and its return (start and end)")
+    start, end = moment(rest.pop(ends.start.name), ends.start.name), None
+    if ends.end is None:
+        return _in_ns(start, ends.start.unit), None
+    end, unit = rest.pop(ends.end.name), ends.end.unit
+    if end is None:
+        return _in_ns(start, ends.start.unit), None
+    done = moment(end, ends.end.name)
+    if not ends.duration:
+        if ends.start.unit != unit:
+            raise ValueError(f"{ends.start.name} and {ends.end.name} have different units")
+        return _in_ns(start, ends.start.unit), _in_ns(done, unit)
+    if isinstance(start, Instant):
+        if unit is None or isinstance(done, Instant):
+            raise ValueError(f"{ends.end.name} needs a unit in its name, such as duration_ms")
+        return start, type(start)(start + int(_in_ns(done, unit)))
+    if isinstance(done, Instant) or unit != ends.start.unit:
+        raise ValueError(f"{ends.start.name} and {ends.end.name} have different units")
+    return _in_ns(start, unit), _in_ns(start, unit) + _in_ns(done, unit)
+
+
+def _in_ns(time: float, unit: int | None) -> float:
+    """A time in ns, if its unit is known; a whole number if it had one."""
+    if unit is None or isinstance(time, Instant):
+        return time
+    return time * unit if isinstance(time, int) else _exact(time) * unit // 10**9
 
 
 def client_of(value: Any) -> int | str:
@@ -208,8 +243,10 @@ def taken(rest: dict[str, Any], names: Sequence[str]) -> Any:
 
 
 def plain_name(f: str) -> str:
-    """`GET` and `Get` as `get`; other names unchanged."""
-    return f.lower() if f.lower() in SHOWING | TAKING | {"append"} else f
+    """`GET` and `Get` as `get`, `tryLock` and `try_lock` as `try-lock`, `compareAndSet` as `cas`; others unchanged."""
+    plain = plain_field(f).replace("_", "-")
+    plain = _SYNONYMS.get(plain, plain)
+    return plain if plain in _KNOWN else f
 
 
 def _exact(time: float) -> int:
@@ -220,9 +257,17 @@ def _exact(time: float) -> int:
 
 def _outcome(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
     found = taken(rest, OUTCOMES)
-    ok = rest.pop("ok", None)
+    ok = taken(rest, _GOOD)
+    bad = [name for name in _BAD if rest.get(name) is not None]
+    for name in bad:
+        if not isinstance(rest[name], bool):
+            raise ValueError(f"{name!r} is {json.dumps(rest[name])}, neither true nor false")
+    flags = [rest.pop(name) for name in bad]
+    if any(flags):
+        notes.count("{} records failed or timed out, which does not say that nothing happened: unknown outcome")
+        return INFO
     if ok is not None and found is not None:
-        raise ValueError("the outcome is there twice, as 'ok' and as a name")
+        raise ValueError("the outcome is there twice, as a truth value and as a name")
     if isinstance(ok, bool):
         if not ok:
             notes.count("{} records are not ok, which does not say that nothing happened: their outcome is unknown")
@@ -232,6 +277,8 @@ def _outcome(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
     known = _OUTCOMES.get(found.lower()) if isinstance(found, str) else None
     if known is None:
         raise ValueError(f"the outcome is {json.dumps(found if ok is None else ok)}, not ok, fail or info")
+    if isinstance(found, str) and found.lower() in _VAGUE:
+        notes.count("{} records failed, which does not promise that nothing happened: their outcome is unknown")
     if known == OK and error:
         raise ValueError("the outcome is ok, and yet it has an error")
     return known

@@ -5,17 +5,67 @@ one is needed for a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from results.op import FAIL, INFO, INVOKE, OK
 
-NAMES: Final = ("f", "op", "operation")
-ENDS: Final = (
-    ("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"), ("start_time", "end_time"),
-    ("start_ns", "end_ns"), ("call_time", "return_time"),
-)  # fmt: skip
-"""The names of both times of an operation."""
+NAMES: Final = ("f", "op", "operation", "op_type", "method", "command")
+_KIND: Final = r"(?:_?(?:time|ts|timestamp|at))"
+_UNIT: Final = r"(?:_?(ns|us|ms|s|nanos|micros|millis|sec|secs|seconds))"
+_START: Final = re.compile(
+    rf"(?:(?:start|begin|call|invoke){_KIND}?|(?:started|begun|called|invoked|invocation){_KIND}){_UNIT}?"
+)
+_END: Final = re.compile(
+    rf"(?:(?:end|finish|stop|return|complete){_KIND}?|(?:ended|finished|stopped|returned|completed|completion){_KIND})"
+    rf"{_UNIT}?"
+)
+_DURATION: Final = re.compile(rf"(?:duration|latency|elapsed|took){_UNIT}?")
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NS: Final = {"n": 1, "u": 1_000, "m": 1_000_000, "s": 1_000_000_000}
+"""First letter of a unit -> ns (`micros` aside)."""
+
+
+class TimeField(NamedTuple):
+    """A field that has a time. `unit`: ns, or None if the name has no unit."""
+
+    name: str
+    unit: int | None
+
+
+class Ends(NamedTuple):
+    """The fields of both times of an operation. `duration`: the second one counts from the first."""
+
+    start: TimeField
+    end: TimeField | None
+    duration: bool = False
+
+
+def plain_field(name: str) -> str:
+    """`startTime`, `Start-Time` and `START_TIME` as `start_time`."""
+    return (_CAMEL.sub("_", name) if not name.isupper() else name).lower().replace("-", "_")
+
+
+def ends_of(names: Iterable[str]) -> Ends | None:
+    """The times of an operation, by the names of its fields (`plain_field`). None without the first one; `end` is None
+    without the second one. Raises ValueError if two fields may be the same time.
+    """
+    known = list(names)
+    start, end = _only(_START, known), _only(_END, known)
+    if start is None:
+        return None
+    return Ends(start, end) if end is not None else Ends(start, _only(_DURATION, known), True)
+
+
+def _only(what: re.Pattern[str], names: Iterable[str]) -> TimeField | None:
+    found = [(name, matched[1]) for name in names if (matched := what.fullmatch(name))]
+    if len(found) > 1:
+        raise ValueError(f"the fields {found[0][0]!r} and {found[1][0]!r} mean the same")
+    for name, unit in found:
+        return TimeField(name, None if unit is None else 1_000 if unit == "micros" else _NS[unit[0]])
+    return None
+
 
 REQUESTS: Final = frozenset({"range", "txn", "leaseGrant", "leaseRevoke", "defragment", "compact"})
 """The requests of etcd."""
@@ -23,6 +73,12 @@ REQUESTS: Final = frozenset({"range", "txn", "leaseGrant", "leaseRevoke", "defra
 _FIELDS: Final = ("ClientId", "Input", "Call", "Output", "Return", "Kind", "Value", "Id")
 SPELLED: Final = {name.lower(): name for name in _FIELDS} | {"client_id": "ClientId", "client": "ClientId"}
 """Field of one of Porcupine's, in small letters -> its own name."""
+
+LISTS: Final = ("history", "operations", "ops", "events", "records")
+"""The names of a field that has all events, in an object around them."""
+
+AROUND: Final = rf'"(?:{"|".join(LISTS)})"\s*:\s*\['
+"""The beginning of such a field."""
 
 EVENT: Final = r":?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:\S"
 """The beginning of an event: process, type and name."""
@@ -33,12 +89,18 @@ CONSOLE_EVENT: Final = r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:
 
 def is_record(data: Mapping[str, Any]) -> bool:
     """True for an object that has both times of an operation."""
-    lower = {name.lower() for name in data}
-    if data.get("type") == INVOKE:
+    names = {plain_field(name) for name in data}
+    if data.get("type") == INVOKE or {"Input", "Kind"} & data.keys():
         return False
-    return any(start in lower and end in lower for start, end in ENDS) or (
-        # (One that never returned may have no field for it.)
-        data.get("type") not in (INVOKE, OK, FAIL, INFO) and "start" in lower and not lower.isdisjoint(NAMES)
+    try:
+        ends = ends_of(names)
+    except ValueError:
+        return True  # (Its reader says which fields.)
+    if ends is None:
+        return False
+    # (One that never returned may have no field for it.)
+    return ends.end is not None or (
+        data.get("type") not in (INVOKE, OK, FAIL, INFO) and not names.isdisjoint((*NAMES, "type"))
     )
 
 

@@ -6,6 +6,7 @@ Thousands of tiny random histories: short and long calls, results right and wron
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from checkers.linearizability.evidence.core import StepBudget, without_past
 from checkers.linearizability.evidence.explain import explain
 from checkers.linearizability.fast import monitor
 from checkers.linearizability.history.events import NEVER
-from checkers.linearizability.monitors import registers
+from checkers.linearizability.monitors import few_registers, registers
 from checkers.linearizability.search.jit_linearization import Configurations, Entry, JustInTime, Path
 from checkers.linearizability.search.wgl import wgl
 from results.history import Call
@@ -293,3 +294,14 @@ def test_fuzz_notices_weakened_zones(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(registers, name, wrong)
             assert noticed(), how
+
+
+def test_short_registers_are_decided_as_by_columns() -> None:
+    """The plain edition of the monitor (`few_registers`): the same verdict, order, proof and ops to blame."""
+    found: Counter[Verdict] = Counter()
+    for problem in problems("unique-writes", seed=11, count=3_000, least=1_000):
+        outcome, by_columns = few_registers.unique_register(problem), registers.unique_register(problem)
+        assert outcome == by_columns
+        if outcome is not None:
+            found[outcome.verdict] += 1
+    assert min(found.values()) > 50, found

@@ -77,7 +77,7 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "a value that may be both": (record(0, "acquire", 1, 2, value=7), "may be its argument or its result"),
     "twice the argument": (record(0, "write", 1, 2, input=1, arg=2), "'input' and 'arg' mean the same"),
     "an outcome of another kind": (record(0, "read", 1, 2, status="done"), 'the outcome is "done", not ok, fail or'),
-    "an outcome by another name": (record(0, "read", 1, 2, value=1, succeeded=False), "the field 'succeeded' is not"),
+    "an outcome by another name": (record(0, "read", 1, 2, value=1, failure=True), "the field 'failure' is not"),
     "ok with an error": (record(0, "read", 1, 2, type="ok", error="x"), "the outcome is ok, and yet it has an error"),
     "an answer that says nothing": (record(0, "cas", 1, 2, input=[1, 2], output="OK"), "answered with true or false"),
     "two locks at a time": (record(0, "acquire", 1, 9), "two operations of client 0 overlap; an acquire needs a"),
@@ -283,12 +283,12 @@ CONSOLES: dict[str, tuple[str, int, str]] = {
         "h.log:2: not a line of an etcd log"),
     "JSON behind other lines": (
         'INFO main - starting\n$ run\n\n{"process":0,"type":"invoke","f":"write","value":1}\n'
-        '{"process":0,"type":"ok","f":"write","value":1}\n', 0, "3 lines in front of the first event are ignored"),
+        '{"process":0,"type":"ok","f":"write","value":1}\n', 0, "2 lines that are no events are ignored"),
     "JSON behind other lines, broken": (
         'starting\n{"process":0,"type":"invoke","f":"write","value":1}\n{"process":0\n{}\n', 2, "h.log:3: not a JSON"),
     "records behind other lines": (
         'starting\n{"client":0,"op":"write","value":1,"start":1,"end":2}\n'
-        '{"client":0,"op":"read","value":2,"start":3,"end":4}\n', 1, "1 lines in front"),
+        '{"client":0,"op":"read","value":2,"start":3,"end":4}\n', 1, "1 lines that are no"),
     "EDN behind other lines": (
         "[INFO] starting\n{:process 0 :type :invoke :f :write :value 1}\n", 2, "nothing checked"),
     "vectors in place of maps": (

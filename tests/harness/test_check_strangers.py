@@ -271,7 +271,7 @@ def test_a_number_that_was_read_as_a_text_gets_a_hint(tmp_path: Path, capsys: py
     assert harness(capsys, "check", jsonl(path, events(("write", 1, 1), ("read", None, 2))))[1][1:] == [
         "  note: nobody wrote 2; if it was there at the start, --initial 2 (or any: nobody knows) says so"
     ]
-    code, lines, _ = harness(capsys, "check", jsonl(path, events(("put", 1, 1))))
+    code, lines, _ = harness(capsys, "check", jsonl(path, events(("put", 1, 1), ("delete", None, None))))
     assert (code, lines[1]) == (2, "  note: --values text reads all numbers as texts")
     code, lines, _ = harness(capsys, "check", jsonl(path, events(("add", "1", "1"))), "--model", "counter")
     assert (code, lines[1]) == (2, "  note: --values numbers reads texts that are numbers as numbers")

@@ -21,8 +21,8 @@ from results.history import Call
 
 _Named = tuple[tuple[Hashable, Hashable], ...]
 
-_SHORT: Final = {"r": "read", "w": "write"}
-"""Elle's and Maelstrom's names of the ops."""
+_SHORT: Final = {"r": "read", "w": "write", "get": "read", "put": "write"}
+"""Elle's and Maelstrom's names of the ops, and those of stores of keys."""
 
 
 class Register(Model[Hashable]):

@@ -9,6 +9,7 @@ from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.models.specification import Transition, show
 from checkers.linearizability.monitors.conditions import UNIQUE_REGISTER
+from checkers.linearizability.monitors.few_registers import unique_register
 from results.verdict import Verdict
 
 States = Callable[[Problem, str, int, int, int], "Sequence[object]"]
@@ -24,9 +25,6 @@ def states_before(problem: Problem, algorithm: str, position: int, op: int, most
     """The values that a read could have returned then, each probed. Empty unless the monitor refuted the history."""
     if algorithm != UNIQUE_REGISTER:
         return []
-    # Imported here: only the evidence of that monitor needs numpy.
-    from checkers.linearizability.monitors.registers import unique_register
-
     table = problem.table
     earlier = problem.before(position).without(op)
     began = max((earlier.call[o] for o in earlier.completed if not earlier.pure(o)), default=NONE)

@@ -7,7 +7,7 @@ front, a get reads it. An append that no get shows happened unseen, behind some 
 a write that no op reads. `registers` decides.
 
 Applies if the tokens are all different, none is empty (nothing is deleted, either), and none begins with another (else
-the cuts are ambiguous).
+the cuts are ambiguous; without appends nothing is cut, and this does not matter).
 Source: the study behind this checker; fuzzed against brute force and the search.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NONE
+from checkers.linearizability.monitors import few_registers
 from checkers.linearizability.monitors.conditions import INITIAL
 from checkers.linearizability.monitors.refusal import Contradiction
 from checkers.linearizability.outcome import Outcome
@@ -37,17 +38,35 @@ def unique_tokens(problem: Problem) -> Outcome | None:
         what = problem.what(op)
         if what.f != "get" and (not what.value or tokens.setdefault(what.value, op) != op):
             return None
-    if any(longer.startswith(token) for token, longer in pairwise(sorted(tokens))):
+    if _appends(problem) and any(longer.startswith(token) for token, longer in pairwise(sorted(tokens))):
         return None
-    # Imported here: the rules above need no numpy.
-    from checkers.linearizability.monitors.registers import register_order
-
     try:
-        columns = _as_register(problem, tokens)
-        order = columns.source[register_order(columns)].tolist()
+        order = _ordered(problem, tokens)
     except Contradiction:
         return Outcome(Verdict.INVALID, NAME, len(problem.events))
     return Outcome(Verdict.VALID, NAME, len(problem.events), witness=order)
+
+
+def _appends(problem: Problem) -> bool:
+    return any(kind.f == "append" for kind in problem.table.kinds)
+
+
+def _ordered(problem: Problem, tokens: Mapping[str, int]) -> list[int]:
+    """The ops in an order that explains them. Raises Contradiction."""
+    if len(problem.events) <= few_registers.FEW and not _appends(problem):
+        kinds = [problem.what(op) for op in problem.ops]
+        shown, _ = _shown({what.value or "" for what in kinds if what.f == "get"}, problem, tokens)
+        rows = [
+            few_registers.Row(what.f != "get", value, problem.call[op], problem.ret[op], op)
+            for op, what in zip(problem.ops, kinds, strict=True)
+            for value in (shown[what.value or ""] if what.f == "get" else op + 1,)
+        ]
+        return [rows[row].source for row in few_registers.register_order(rows)]
+    # Imported here: a short history without appends needs no numpy.
+    from checkers.linearizability.monitors.registers import register_order
+
+    columns = _as_register(problem, tokens)
+    return columns.source[register_order(columns)].tolist()  # type: ignore[no-any-return]
 
 
 def _as_register(problem: Problem, tokens: Mapping[str, int]) -> RegisterOps:
@@ -72,6 +91,11 @@ def _as_register(problem: Problem, tokens: Mapping[str, int]) -> RegisterOps:
 
 def _shown(texts: set[str], problem: Problem, tokens: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[int, int]]:
     """(value by string that a get shows, value that an append expects by its op)."""
+    if not _appends(problem):
+        written = {token: op + 1 for token, op in tokens.items()} | {"": INITIAL}
+        if not texts <= written.keys():
+            raise Contradiction
+        return written, {}
     lengths = sorted({len(token) for token in tokens})
     values: dict[str, int] = {}
     expects: dict[int, int] = {}

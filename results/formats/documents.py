@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads JSON whose values are not one a line: printed over several lines, or one object around the list of all events.
+
+    {"test": "register", "history": [{"process": 0, "type": "invoke", "f": "read"}]}
+
+Both become an array, which all readers of JSON accept. A text in UTF-16, as PowerShell writes it, becomes UTF-8.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import IO, Any, Final
+
+from results.errors import HistoryError
+from results.formats.signs import AROUND, LISTS, is_event, is_operation, is_record
+
+_AROUND: Final = re.compile(AROUND)
+_OBJECT: Final = re.compile(r'\{\s*"')
+_SPACE: Final = re.compile(r"[\s,]*")
+
+
+def in_utf8(path: Path, file: IO[bytes]) -> IO[bytes]:
+    """The text of a file in UTF-16. Raises HistoryError."""
+    file.seek(0)
+    try:
+        return io.BytesIO(file.read().decode("utf-16").encode())
+    except UnicodeError:
+        raise HistoryError(path, None, "it begins as a text in UTF-16, and is none") from None
+
+
+def as_array(path: Path, file: IO[bytes], head: bytes) -> tuple[IO[bytes], list[str]]:
+    """The file, or one array of its events if they are not one a line; and notes on that. Raises HistoryError for JSON
+    over several lines that is broken.
+    """
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] != b"{":
+        return file, []
+    first = text.split(b"\n", 1)[0].strip()
+    printed = first == b"{"
+    if not printed and (_is_whole(first) or not _AROUND.search(head.decode(errors="replace"))):
+        return file, []
+    file.seek(0)
+    try:
+        values = _values(file.read().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        if not printed:
+            return file, []  # (Its reader says what is wrong, and in which line.)
+        raise HistoryError(path, getattr(problem, "lineno", None), f"not JSON: {problem}") from None
+    name = _name_of_list(values)
+    if name is None and not printed:
+        return file, []
+    notes = [] if name is None else [f"the events are those in the field {name!r}"]
+    return io.BytesIO(json.dumps(values if name is None else values[0][name]).encode()), notes
+
+
+def _is_whole(line: bytes) -> bool:
+    """True for an object that is an event, an operation or a record."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and (
+        {"type", "f"} <= found.keys() or is_record(found) or is_operation(found) or is_event(found)
+    )
+
+
+def _values(text: str) -> list[Any]:
+    """All JSON values of a text. Raises ValueError."""
+    decoder, at = json.JSONDecoder(), 0
+    values: list[Any] = []
+    while at < len(text):
+        if text[at].isspace() or (text[at] == "," and values):
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+            continue
+        value, at = decoder.raw_decode(text, at)
+        values.append(value)
+    return values
+
+
+def _name_of_list(values: list[Any]) -> str | None:
+    """The field of the only object that has the events; None if there is no such field, or more than one."""
+    if len(values) != 1 or not isinstance(values[0], dict):
+        return None
+    found = [
+        name
+        for name in LISTS
+        if isinstance(values[0].get(name), list) and all(isinstance(one, dict) for one in values[0][name])
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def of_console(path: Path, file: IO[bytes]) -> tuple[IO[bytes], int] | None:
+    """The JSON at the end of each line of a log, all other lines blank, and their number; None if no line ends in a
+    whole event. Raises HistoryError for a line that has a part of an event.
+    """
+    file.seek(0)
+    broken: HistoryError | None = None
+    found, left_out = [], 0
+    for number, line in enumerate(file.read().decode(errors="replace").splitlines(), 1):
+        start = _OBJECT.search(line)
+        whole = line[start.start() :] if start is not None else ""
+        if whole and _is_whole(whole.encode()):
+            found.append(whole)
+            continue
+        if line.lstrip()[:1] == "{" or ('"process"' in whole and '"type"' in whole):
+            broken = broken or HistoryError(path, number, f"not a JSON object of an event ({line[:200]!r})")
+        left_out += bool(line.strip())
+        found.append("")
+    if not any(found):
+        return None
+    if broken is not None:
+        raise broken
+    return io.BytesIO("\n".join([*found, ""]).encode()), left_out
