@@ -325,3 +325,28 @@ def test_a_planted_violation_is_found_and_told(name: str) -> None:
     result = check(one_by_one(*good, bad), model_of(name))
     assert (result.verdict, result.failing_op) == (Verdict.INVALID, 2 * len(good))
     assert list(result.states) == [state], result.reason
+
+
+def test_a_counter_that_falls_back_is_invalid() -> None:
+    """A server that loses its last additions: the search begins with a number beyond all that is read after it."""
+    for seed in range(effort(40)):
+        rng, value, events = Random(seed), 0, list[Event]()
+
+        def call(process: int, f: str, argument: int | None, result: int, events: list[Event] = events) -> None:
+            events += [(process, "invoke", f, argument), (process, "ok", f, result)]
+
+        for _ in range(rng.randint(60, 160)):
+            step = rng.randint(1, 9)
+            if rng.random() < 0.6:
+                call(1, "add", step, step)
+                value += step
+            else:
+                call(2, "read", None, value)
+        events += [
+            (3, "invoke", "add", 2),
+            (3, "info", "add", 2),
+            (4, "invoke", "read", None),
+            (4, "info", "read", None),
+        ]
+        call(5, "read", None, value - rng.randint(1, 9))
+        assert check(history(*events), model_of("counter")).verdict == Verdict.INVALID, seed

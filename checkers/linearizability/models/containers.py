@@ -89,6 +89,8 @@ class Counter(Model[Hashable]):
             held = state  # type: ignore[assignment]
         if (before is not None and before != held) or (after is not None and after != held + change):
             return INCONSISTENT
+        if not change:
+            return held  # (A search may start with a number beyond the largest that was seen after it.)
         return held + change if held + change <= self.largest else BEYOND
 
     def pure(self, op: Transition) -> bool:
