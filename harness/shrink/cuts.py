@@ -19,6 +19,8 @@ LEAD_S: Final = 4.0
 TAIL_S: Final = 6.0
 """Load after the last heal."""
 FEWEST_NODES: Final = 3
+FEW_CLIENTS: Final = 3
+"""With so many nearly every workload runs; one that needs more refuses the cut."""
 SHORT_S: Final = 2.0
 """The shortest strike."""
 GAP_S: Final = 1.0
@@ -64,10 +66,11 @@ def simpler(plan: Plan) -> Iterator[Cut]:
     """Fewer nodes and clients, and no settings: all that a reader would have to set up. All at once comes first."""
     singly = list(_simpler(plan))
     if len(singly) > 2:
-        bare = replace(plan, options={}, concurrency=1, cluster=replace(plan.cluster, nodes=FEWEST_NODES))
+        bare = replace(plan, options={}, concurrency=min(FEW_CLIENTS, plan.concurrency))
+        bare = replace(bare, cluster=replace(plan.cluster, nodes=FEWEST_NODES))
         bare = replace(bare, server=replace(plan.server, settings={}))
         bare = _with(bare, [replace(strike, options={}) for strike in plan.strikes])
-        yield Cut(f"{FEWEST_NODES} nodes, 1 client, no options and settings", "all that is set", bare)
+        yield Cut(f"{FEWEST_NODES} nodes, {FEW_CLIENTS} clients, no options and settings", "all that is set", bare)
     yield from singly
 
 
@@ -75,10 +78,8 @@ def _simpler(plan: Plan) -> Iterator[Cut]:
     if plan.cluster.nodes is None or plan.cluster.nodes > FEWEST_NODES:
         cluster = replace(plan.cluster, nodes=FEWEST_NODES)
         yield Cut(f"{FEWEST_NODES} nodes", "nodes", replace(plan, cluster=cluster))
-    for clients in (1, 3):
-        if plan.concurrency > clients:
-            yield Cut(f"{clients} client{'s' if clients > 1 else ''}", "clients", replace(plan, concurrency=clients))
-            break
+    for clients in range(1, min(FEW_CLIENTS + 1, plan.concurrency)):
+        yield Cut(f"{clients} client{'s' if clients > 1 else ''}", "clients", replace(plan, concurrency=clients))
     for name in plan.options:
         left = {key: value for key, value in plan.options.items() if key != name}
         yield Cut(f"without the option {name}", "settings", replace(plan, options=left))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.plan.plan import Plan
+from harness.plan.plan import Plan, PlanError
 from harness.series.limits import Spent
 from harness.shrink import cuts
 from harness.shrink.cuts import Cut
@@ -172,6 +172,9 @@ class _Search:
         except Spent:
             self._note(Tried(cut.name, cut.kind, shown, runs, None))
             raise
+        except PlanError as problem:  # a workload may need more clients or nodes than are left
+            self._note(Tried(f"{cut.name}: {problem}", cut.kind, shown, runs, False))
+            return False
         self.account.nothing += wasted
         self._note(Tried(cut.name, cut.kind, shown, runs, decision is True))
         if decision:

@@ -12,7 +12,7 @@ import pytest
 from harness.boundary import guarded
 from harness.cli.main import cli
 from harness.findings.signature import Sight, Sighting
-from harness.plan.plan import Plan
+from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun
 from harness.signals import Stopped
 from results.store import RunDir
@@ -31,9 +31,12 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Runs:
-    """Runs that show it if a kill is among their strikes. die: the run at which the machine goes away."""
+    """Runs that show it if a kill is among their strikes. die: the run at which the machine goes away. clients: the
+    fewest with which the workload runs.
+    """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, die: int | None = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, die: int | None = None, clients: int = 1) -> None:
+        self.clients = clients
         self.plans: list[Plan] = []
         self.options: list[Sequence[str]] = []
         self.die = die
@@ -44,7 +47,10 @@ class Runs:
     def child(self, args: Sequence[str], store: Path) -> ChildRun:
         if self.die is not None and len(self.plans) == self.die:
             raise Stopped(signal.SIGTERM)
-        self.plans.append(Plan.read(Path(args[1])))
+        plan = Plan.read(Path(args[1]))
+        if plan.concurrency < self.clients:
+            raise PlanError(f"concurrency is {plan.concurrency}; log needs {self.clients} clients")
+        self.plans.append(plan)
         self.options.append(args[2:])
         return ChildRun(Verdict.INVALID.exit_code, RunDir(store / str(len(self.plans))))
 
@@ -71,6 +77,16 @@ def test_a_plan_its_account_and_its_runs_are_left(
     assert 'anomalies = ["lost"]' in account
     assert len(Path("results/shrunk/runs.jsonl").read_text().splitlines()) == len(runs.plans)
     assert len({options[1] for options in runs.options}) == len(runs.plans)  # each has a seed of its own
+
+
+def test_a_cut_that_the_workload_refuses_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client cannot send and read. The search ended there, without an account."""
+    Runs(monkeypatch, clients=2)
+    assert shrink(str(plan), "--anomaly", "lost") == 0
+    found = Plan.read(Path("results/shrunk/plan.toml"))
+    assert ([strike.fault for strike in found.strikes], found.concurrency) == (["kill-random-processes"], 2)
+    account = Path("results/shrunk/account.md").read_text()
+    assert "1 client: concurrency is 1; log needs 2 clients | 0 of 0 | no |" in account
 
 
 def test_a_search_that_was_broken_off_runs_nothing_again(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
