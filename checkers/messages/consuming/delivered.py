@@ -232,7 +232,7 @@ class _Judged:
             before = finished.get(place)
             if before is not None and (before.end or 0) < delivery.start and before.id == delivery.id:
                 why = self._why(before, delivery)
-                resets = self.resets.repeats(delivery.key, delivery.offset, delivery.start)
+                resets = self.resets.repeats(delivery)
                 if why is None and used[delivery.id] < resets:  # each reset brings a message back once
                     used[delivery.id] += 1
                     why = BACK

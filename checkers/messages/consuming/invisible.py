@@ -67,7 +67,7 @@ class Invisible:
                     expired += bool(before.hides) and not before.done
                 elif _disturbed(scene, deliveries[0], later):
                     excused[case.name, _FAULT] += 1
-                elif used < resets.repeats(later.key, later.offset, later.start):
+                elif used < resets.repeats(later):
                     used += 1  # each reset brings a message back once
                     excused[case.name, BACK] += 1
                 else:
@@ -78,7 +78,7 @@ class Invisible:
                 continue
             if any(each.unsure for each in deliveries):
                 open_[UNSURE] += 1
-            elif resets.passes(last.key, last.offset, resets.known.get(identity, 0)):
+            elif resets.passes(*resets.place(last), resets.known.get(identity, 0)):
                 open_[PAST] += 1
             elif over + self.within < taken.until:
                 text = (

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from checkers.messages.consuming.takes import Delivery
 from checkers.messages.resets import Reset, resets_of
 from results.history import Call, History
-from results.op import OK
+from results.op import OK, Op
 
 BACK = "an administrator had reset the offset to the message or below it"
 """The reason why a message comes again."""
@@ -42,9 +43,17 @@ class MemberResets:
         found = [reset for group in self._groups for reset in self._resets.of(group, key)]
         return sorted(found, key=lambda reset: reset.start)
 
-    def repeats(self, key: str, offset: int, until: int) -> int:
-        """The number of resets to an offset or below it that were requested before a time (ns)."""
-        return sum(reset.low <= offset and reset.begun <= until for reset in self.of(key))
+    def place(self, delivery: Delivery) -> tuple[str, int]:
+        """The queue and the offset of a message: those that its acknowledgement names, if it has one. A member may
+        report others: the gRPC client names the queue that it asked (`MessageViewImpl.getMessageQueue`), and a proxy
+        pops from any queue of the broker.
+        """
+        return self._places.get(delivery.id, (delivery.key, delivery.offset))
+
+    def repeats(self, delivery: Delivery) -> int:
+        """The number of resets to a message or below it that were requested before its delivery."""
+        key, offset = self.place(delivery)
+        return sum(reset.low <= offset and reset.begun <= delivery.start for reset in self.of(key))
 
     def passes(self, key: str, offset: int, known: int) -> bool:
         """True if a reset may have led the group past an offset (`GroupResets.passes`). known: the index of the op that
@@ -67,6 +76,14 @@ class MemberResets:
     @cached_property
     def known(self) -> dict[object, int]:
         """Message -> the index of the completion that acknowledged its send."""
-        calls = (call for call in self._history.clients.calls if call.invoke.f == "send")
-        return {call.invoke.value: call.completion.index for call in calls
-                if call.completion is not None and call.completion.type == OK}  # fmt: skip
+        return {op.value[1]: op.index for op in self._acknowledged}
+
+    @cached_property
+    def _places(self) -> dict[object, tuple[str, int]]:
+        return {op.value[1]: (op.key, op.value[0]) for op in self._acknowledged if op.key is not None}
+
+    @property
+    def _acknowledged(self) -> Iterator[Op]:
+        for call in self._history.clients.calls:
+            if call.invoke.f == "send" and call.completion is not None and call.completion.type == OK:
+                yield call.completion
