@@ -18,7 +18,7 @@ from harness.check.offline import HISTORY
 from harness.check.run_judges import registered
 from harness.parts.registry import WORKLOADS
 from results.errors import HistoryError
-from results.formats.foreign import implied_model
+from results.formats.implied import implied_model
 from results.history import History
 from results.op import Op
 from results.op_table import is_op_table, row_groups

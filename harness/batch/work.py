@@ -43,7 +43,7 @@ from harness.plan.plan import Plan, PlanError
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats import limited, open_history
-from results.formats.foreign import implied_model
+from results.formats.implied import implied_model
 from results.history import History
 from results.impact import impacts
 from results.op import OK

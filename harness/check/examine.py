@@ -26,7 +26,7 @@ from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.plan.table import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import ForeignHistory, OpenedHistory, open_history
-from results.formats.foreign import appends, implied_by, implied_model
+from results.formats.implied import appends, implied_by, implied_model
 from results.history import History
 from results.op import INVOKE, OK
 from results.verdict import CheckResult, Verdict

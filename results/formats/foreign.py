@@ -16,12 +16,13 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Literal
 
 from results.errors import with_article
+from results.formats.implied import implied_model, is_register_txn
 from results.history import History
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, OP_TYPES, Op, make_op
 
@@ -313,7 +314,7 @@ class Assembler:
         if number != NEMESIS:
             _insist_on_shape(op)
             if op.f == "txn" and not self._knossos:
-                self._knossos = _is_register_txn(op.value) and any(step[0] in _LONG for step in op.value)
+                self._knossos = is_register_txn(op.value) and any(step[0] in _LONG for step in op.value)
             if op.f in READS and op.value is not None and self._drop_nil_reads:
                 # Knossos' files fill in the later result of a read.
                 op = replace(op, value=None)
@@ -358,9 +359,9 @@ class Assembler:
 
     def _txn_completion(self, op: Op, invoked: Op) -> Op:
         """The completion with unrecorded reads as steps without a value; one without a result recorded no read."""
-        asked = op.value is None and _is_register_txn(invoked.value)
+        asked = op.value is None and is_register_txn(invoked.value)
         steps = invoked.value if asked else op.value
-        if not _is_register_txn(steps) or not (asked or self._drop_nil_reads):
+        if not is_register_txn(steps) or not (asked or self._drop_nil_reads):
             return op
         # (Elle's `r` of nil saw that there was nothing; Knossos' `read` of nil was not recorded.)
         unset = ("read", "r") if asked or self._options.nil_reads == "unrecorded" else ("read",)
@@ -378,96 +379,7 @@ class Assembler:
 _REFUSED: Final = frozenset({"cas", "acquire", "lock"})
 """Ops that did nothing if their answer is false."""
 
-_ALIASES: Final = {"r": "read", "w": "write", "lock": "acquire", "unlock": "release", "try-lock": "try-acquire"}
 _LONG: Final = ("read", "write")
-_LOCKS: Final = frozenset({"acquire", "release", "try-acquire"})
-_NUMBERED: Final = frozenset({"add-and-get", "get-and-add", "increment", "decrement"})
-
-
-def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
-    """The model with these operations (`implied_by`), or None: no model, or several, have them. Ops whose name is in
-    `ignore` do not count.
-
-    A history without operations implies `cas-register`: every model accepts it.
-    """
-    requested = {op.f for op in history if op.process >= 0}.difference(ignore)
-    if requested == {"txn"}:
-        every = all(_is_register_txn(op.value) for op in history if op.is_client and op.f == "txn")
-        return "multi-register" if every else None
-    found = implied_by(requested)
-    if found == "kv" and requested <= {"get", "put"} and any(_is_no_text(op) for op in history.clients):
-        return "cas-register"
-    return None if found == "mutex" and _another_lock(history) else found
-
-
-def implied_by(requested: Set[str]) -> str | None:
-    """`implied_model` by the operations' names, if these are enough. Reads alone imply nothing: many objects can be
-    read, and the initial value of this one is unknown.
-    """
-    names = {_ALIASES.get(f, f) for f in requested}
-    if names <= {"read", "write", "cas", "cas-refused"}:
-        return "cas-register" if names != {"read"} else None
-    if "cas" in names and names <= {"get", "put", "cas", "cas-refused"}:
-        return "cas-register"
-    if names <= {"get", "put", "append", "delete"} and names != {"append"}:
-        return "kv" if names != {"get"} else None
-    if names <= _LOCKS:
-        return "mutex"
-    if names <= {"push", "pop"}:
-        return "stack" if "push" in names else None
-    if names <= {"add", "remove", "contains", "read"} and names & {"remove", "contains"}:
-        return "set" if names & {"add", "remove"} else None
-    if names <= {"add", "read"} | _NUMBERED and names & _NUMBERED:
-        return "counter"
-    if names <= {"append", "read", "min-offset", "max-offset", "trim"} and names & {"append", "trim"}:
-        return "log" if names != {"append"} else None
-    return None
-
-
-def _is_no_text(op: Op) -> bool:
-    """True for a value that no key of the model `kv` holds: that is a text."""
-    return op.value is not None and not isinstance(op.value, str)
-
-
-def _another_lock(history: History) -> bool:
-    """True if these can be ops of a lock whose grants have fences, or of one that its holder may acquire again."""
-    held: set[Any] = set()
-    for call in history.clients.calls:
-        invoke, done = call.invoke, call.completion
-        if call.outcome != OK or done is None:
-            continue
-        f = _ALIASES.get(invoke.f, invoke.f)
-        owner = str(invoke.process if invoke.value is None else invoke.value)
-        if f == "release":
-            held.discard(owner)
-            continue
-        if type(done.value) is int and done.value != invoke.value:
-            return True
-        if f == "acquire" and owner in held:
-            return True
-        if f == "acquire" or done.value is True:
-            held.add(owner)
-    return False
-
-
-def _is_register_txn(value: Any) -> bool:
-    """True for a list of `[read|write, name, value]`, or `[read, name]`."""
-
-    def is_step(step: Any) -> bool:
-        if not isinstance(step, list) or len(step) not in (2, 3):
-            return False
-        return step[0] in (("read", "r") if len(step) == 2 else ("read", "r", "write", "w"))
-
-    return isinstance(value, list) and all(map(is_step, value))
-
-
-def appends(history: History) -> bool:
-    """True for Elle's list-append: transactions whose steps append."""
-    return any(
-        isinstance(op.value, list) and any(isinstance(s, list) and s[:1] == ["append"] for s in op.value)
-        for op in history
-        if op.is_client and op.f == "txn"
-    )
 
 
 def converted(value: Any, to: str) -> Any:

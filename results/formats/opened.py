@@ -15,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Final
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats.detect import FORMATS, PARQUET, detect
-from results.formats.foreign import ForeignHistory, ReadOptions, implied_model
+from results.formats.foreign import ForeignHistory, ReadOptions
+from results.formats.implied import implied_model
 from results.history import History
 from results.reading import bounded, memory_limit, opened
 

@@ -36,7 +36,7 @@ from harness.parts.registry import WORKLOADS
 from harness.plan.plan import PlanError
 from results.errors import HistoryError
 from results.formats import ReadOptions, write_edn, write_jsonl
-from results.formats.foreign import implied_model
+from results.formats.implied import implied_model
 from results.history import Call, History
 from results.op import NEMESIS, Op
 from results.op_table import read_part, row_groups, runs_of, write_op_table
