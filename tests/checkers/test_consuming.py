@@ -80,9 +80,10 @@ FINDS = {
 }
 
 
-def by_group(steps: str, *, fault: bool = False) -> CheckResult:
+def by_group(steps: str, *, fault: bool = False, reported: str = "t:a:0") -> CheckResult:
     """Deliveries of one queue to m0 and m1, by their offsets; the messages 0 and 2 are of group A, 1 and 3 of group B.
-    Each has `x,from,to`: the offset, and the times (s) of its begin and end; in capitals it goes to m1.
+    Each has `x,from,to`: the offset, and the times (s) of its begin and end; in capitals it goes to m1. reported: the
+    queue that members name.
     """
     story = TimedStory()
     for member in ("m0", "m1"):
@@ -94,7 +95,7 @@ def by_group(steps: str, *, fault: bool = False) -> CheckResult:
     for n, step in enumerate(steps.split(), 1):
         who, start, end = step.split(",")
         of, offset = events["m1" if who.isupper() else "m0"], "abcd".index(who.lower())
-        of.append((float(start), ["delivered", n, "t:a:0", offset, offset + 1, 0, None]))
+        of.append((float(start), ["delivered", n, reported, offset, offset + 1, 0, None]))
         of.append((float(end), ["done", n, True]))
     if fault:
         story.fault(9, 9.5, "n1")
@@ -120,6 +121,13 @@ def test_message_groups_have_an_order_each() -> None:
     assert by_group("a,68,70 A,69,71 b,72,73 c,72,73 d,73,74", fault=True).verdict == Verdict.VALID
     late = by_group("a,70,72 A,71,73 b,74,75 c,74,75 d,75,76", fault=True)
     assert [a.name for a in late.anomalies] == ["two-owners"], "more than 60 s after the fault"
+
+
+def test_the_order_is_that_of_the_queue_that_has_the_messages() -> None:
+    """A gRPC client names the queue that it asked, so no delivery was compared with its queue."""
+    wrong = by_group("b,10,11 c,11,12 a,12,13 d,14,15", reported="t:a:1")
+    assert [a.name for a in wrong.anomalies] == ["out-of-order"]
+    assert by_group("a,10,12 B,10.5,11 d,11.5,13 C,12.5,14", reported="t:a:1").verdict == Verdict.VALID
 
 
 @pytest.mark.parametrize("bug", FINDS)

@@ -54,7 +54,7 @@ class Delivered:
         """`stats`: `messages` that are stored and wanted, `deliveries`, `again`: deliveries after a success,
         `attempts`: those from a retry topic, `members`: processes of members, `quiet_s`, `problems`: their reports.
         """
-        told, there, scene = takes(run.history), stored(run), RunTimeline(run)
+        told, there, scene = takes(run.history, popped=not self.holds), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
         judged = _Judged(run, told, there, self.wanted, scene, self.holds, self.quiet)
         found = [

@@ -47,7 +47,7 @@ class Invisible:
         """`stats`: `deliveries` with a duration, `renewed`: those with a new one, `expired`: those that came again
         after it, `acked_again` and `refused`: second acknowledgements that were accepted, or refused.
         """
-        taken, scene = takes(run.history), RunTimeline(run)
+        taken, scene = takes(run.history, popped=True), RunTimeline(run)
         there = {identity for of in stored(run).queues.values() for identity in of.values()}
         by_id: dict[Any, list[Delivery]] = {}
         for delivery in taken.deliveries:
@@ -78,7 +78,7 @@ class Invisible:
                 continue
             if any(each.unsure for each in deliveries):
                 open_[UNSURE] += 1
-            elif resets.passes(*resets.place(last), resets.known.get(identity, 0)):
+            elif resets.passes(last.key, last.offset, resets.known.get(identity, 0)):
                 open_[PAST] += 1
             elif over + self.within < taken.until:
                 text = (

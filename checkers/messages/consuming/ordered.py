@@ -50,7 +50,7 @@ class Ordered:
         """`stats`: `queues`, `deliveries` compared with the order of their queue; with `within`, `sequences`: the pairs
         of a queue and a value of the property.
         """
-        told, scene = takes(run.history), RunTimeline(run)
+        told, scene = takes(run.history, popped=self.within is not None), RunTimeline(run)
         properties = properties_of(run.history)
         tags = {id: of.get("TAGS") for id, of in properties.items()}
         values = {id: of.get(self.within) for id, of in properties.items()} if self.within is not None else {}

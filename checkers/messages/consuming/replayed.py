@@ -62,7 +62,7 @@ class Replayed:
         resets = MemberResets(run.history)
         if not resets:
             return CheckResult(self.name, Verdict.VALID, "nobody reset an offset")
-        told, scene, outcomes = takes(run.history), RunTimeline(run), study(run)
+        told, scene, outcomes = takes(run.history, popped=not self.holds), RunTimeline(run), study(run)
         tags = {id: of.get("TAGS") for id, of in properties_of(run.history).items()}
         by_key: dict[str, dict[Any, list[Delivery]]] = {}
         by_id: dict[Any, list[Delivery]] = {}

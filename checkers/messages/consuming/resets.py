@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from checkers.messages.consuming.takes import Delivery
 from checkers.messages.resets import Reset, resets_of
 from results.history import Call, History
-from results.op import OK, Op
+from results.op import OK
 
 BACK = "an administrator had reset the offset to the message or below it"
 """The reason why a message comes again."""
@@ -43,17 +43,9 @@ class MemberResets:
         found = [reset for group in self._groups for reset in self._resets.of(group, key)]
         return sorted(found, key=lambda reset: reset.start)
 
-    def place(self, delivery: Delivery) -> tuple[str, int]:
-        """The queue and the offset of a message: those that its acknowledgement names, if it has one. A member may
-        report others: the gRPC client names the queue that it asked (`MessageViewImpl.getMessageQueue`), and a proxy
-        pops from any queue of the broker.
-        """
-        return self._places.get(delivery.id, (delivery.key, delivery.offset))
-
     def repeats(self, delivery: Delivery) -> int:
         """The number of resets to a message or below it that were requested before its delivery."""
-        key, offset = self.place(delivery)
-        return sum(reset.low <= offset and reset.begun <= delivery.start for reset in self.of(key))
+        return sum(r.low <= delivery.offset and r.begun <= delivery.start for r in self.of(delivery.key))
 
     def passes(self, key: str, offset: int, known: int) -> bool:
         """True if a reset may have led the group past an offset (`GroupResets.passes`). known: the index of the op that
@@ -76,14 +68,6 @@ class MemberResets:
     @cached_property
     def known(self) -> dict[object, int]:
         """Message -> the index of the completion that acknowledged its send."""
-        return {op.value[1]: op.index for op in self._acknowledged}
-
-    @cached_property
-    def _places(self) -> dict[object, tuple[str, int]]:
-        return {op.value[1]: (op.key, op.value[0]) for op in self._acknowledged if op.key is not None}
-
-    @property
-    def _acknowledged(self) -> Iterator[Op]:
-        for call in self._history.clients.calls:
-            if call.invoke.f == "send" and call.completion is not None and call.completion.type == OK:
-                yield call.completion
+        calls = (call for call in self._history.clients.calls if call.invoke.f == "send")
+        return {call.invoke.value: call.completion.index for call in calls
+                if call.completion is not None and call.completion.type == OK}  # fmt: skip

@@ -84,8 +84,12 @@ class Takes:
         return not all(before or [False]) or not all(has for at, has in held if start < at <= end)
 
 
-def takes(history: History) -> Takes:
-    """The events of all members."""
+def takes(history: History, popped: bool = False) -> Takes:
+    """The events of all members.
+
+    popped: members pop. Then the place of a message is the one that its acknowledgement names, if it has one: the gRPC
+    client reports the queue that it asked (`MessageViewImpl.getMessageQueue`), and a proxy pops from any queue.
+    """
     told = reports(history)
     found = Takes(ends=told.ends, until=told.until)
     open_: dict[tuple[Life, int], Delivery] = {}
@@ -115,7 +119,17 @@ def takes(history: History) -> Takes:
                 found.problems.append((at, life, str(rest[0])))
     for (life, _), delivery in open_.items():
         delivery.end = found.ends.get(life)
+    if popped:
+        _put_in_place(found.deliveries, history)
     return found
+
+
+def _put_in_place(deliveries: list[Delivery], history: History) -> None:
+    completions = (call.completion for call in history.clients.calls if call.invoke.f == "send")
+    places = {op.value[1]: (op.key, op.value[0]) for op in completions if op is not None and op.type == OK and op.key}
+    for delivery in deliveries:
+        if delivery.id in places and not delivery.again:
+            delivery.key, delivery.offset = places[delivery.id]
 
 
 def _hide(delivery: Delivery, at: int, hidden_ms: int | None, *, granted: bool = True) -> None:
