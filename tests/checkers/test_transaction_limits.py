@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from sim.rocketmq import names
 from transaction_stories import Story, a_question
 
-from results.verdict import Verdict
+from results.verdict import CheckResult, Verdict
 
 CHECK_MAX = 3
 
@@ -120,3 +122,154 @@ def test_without_the_topic_nothing_is_proven() -> None:
     quiet = Story()
     a_question(quiet)
     assert quiet.result(CHECK_MAX).reason == "no half message was given up"
+
+
+@pytest.mark.parametrize(("at", "early"), [(20, True), (29, True), (31.1, False)])
+def test_no_question_comes_within_the_immunity_time(at: float, early: bool) -> None:
+    it = story(90)
+    it.half(1, 1, immunity_s=30)
+    for n in range(CHECK_MAX):
+        it.ask(at + 5 * n, 1)
+    it.give_up(at + 10.1, 1)
+    assert names([it.result(CHECK_MAX)]) == ({"asked-early"} if early else set())
+
+
+def test_a_fault_of_clocks_permits_an_early_question() -> None:
+    it = story(90)
+    it.half(1, 1, immunity_s=30)
+    for at in (20, 25, 30):
+        it.ask(at, 1)
+    it.give_up(30.1, 1)
+    it.fault(10, 12, "n1", fault="clock-skew")
+    result = it.result(CHECK_MAX)
+    assert [(a.name, a.legal is not None) for a in result.anomalies] == [("asked-early", True)]
+
+
+def test_an_immune_half_message_is_owed_a_question_after_its_time() -> None:
+    it = story(90)
+    it.half(1, 1, immunity_s=30)
+    for at in (50, 55, 60):
+        it.ask(at, 1)
+    it.give_up(60.1, 1)
+    assert names([it.result(CHECK_MAX)]) == set()
+    it = story(90)
+    it.half(1, 1, immunity_s=30)
+    assert names([it.result(CHECK_MAX)]) == {"never-asked"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "missing", "legal"),
+    [
+        (None, False, False),
+        ((18, 20), False, True),  # around the last question
+        ((30, 32), False, False),  # long after it
+        ((30, 32), True, True),  # the new master may lack the topic
+    ],
+)
+def test_an_undecided_half_message_is_given_up_after_the_last_question(
+    fault: tuple[float, float] | None, missing: bool, legal: bool
+) -> None:
+    it = Story(90)
+    a_question(it)
+    queue = "t:b:0" if missing else "t:a:0"
+    it.half(1, 800)
+    for at in (6, 11, 16):
+        it.ask(at, 800)
+    it.give_up(16.1, 800)
+    it.half(1, 1, queue=queue)
+    for at in (6, 11, 16):
+        it.ask(at, 1, "n4" if missing else "n1")
+    if fault is not None:
+        it.fault(*fault, "n1")
+    found = [(a.name, a.legal is not None) for a in it.result(CHECK_MAX).anomalies]
+    assert found == [("not-given-up", legal)]
+
+
+def test_no_more_questions_come_than_the_limit() -> None:
+    it = story()
+    undecided(it, 1, 1, questions=CHECK_MAX + 1)
+    assert names([it.result(CHECK_MAX)]) == {"not-given-up"}
+
+
+BUGS = ("given-up-unasked", "asked-early", "not-given-up", "never-asked")
+
+
+def simulated(seed: int, bug: str | None = None) -> CheckResult:
+    """A run of random half messages, with a fault of a's master or none. Its brokers are right, `bug` once not."""
+    rng, it = Random(seed), Story(100)
+    fault = rng.choice([None, (rng.uniform(8, 25), rng.uniform(1, 6))]) if bug is None else None
+    down = (0.0, 0.0) if fault is None else (fault[0], sum(fault) + 2)
+    if fault is not None:
+        it.fault(fault[0], sum(fault), "n1")
+    victim = rng.randint(1, 20)
+    for identity in range(1, 21):
+        at, queue = rng.uniform(0, 20), rng.choice(["t:a:0", "t:b:0"])
+        if queue == "t:a:0" and down[0] - 1 <= at <= down[1]:
+            queue = "t:b:0"
+        mine = bug if identity == victim else None
+        immunity = rng.choice([None, 12]) if mine is None else 12
+        it.half(at, identity, queue=queue, immunity_s=immunity)
+        live(it, rng, identity, at, queue, immunity or 3, down, mine)
+    it.finish(every_s=2)
+    it.read_given_up()
+    return it.judge(check_max=CHECK_MAX)
+
+
+def live(
+    it: Story,
+    rng: Random,
+    identity: int,
+    at: float,
+    queue: str,
+    immunity: int,
+    down: tuple[float, float],
+    bug: str | None,
+) -> None:
+    """The rounds of the brokers for one half message: a question that a fault hits is lost, and counted."""
+    node = "n1" if queue == "t:a:0" else "n4"
+    struck = queue == "t:a:0"
+    decided = rng.choice([None, None, "commit", "rollback"]) if bug is None else None
+    if bug == "never-asked":
+        return
+    round_ = at + immunity + rng.uniform(0.1, 4.9)
+    if bug == "asked-early":
+        round_ = at + rng.uniform(3, immunity - 1.5)
+    counted = 0
+    while counted < CHECK_MAX:
+        if struck and down[0] - 0.1 <= round_ <= down[1]:
+            if round_ <= down[1] - 2:
+                round_ = down[1] - 2 + rng.uniform(0, 5)  # nobody counts while it is down
+                continue
+            heard = rng.random() < 0.5
+        else:
+            heard = True
+        counted += 1
+        if heard and not (bug == "given-up-unasked" and counted == 2):
+            it.ask(round_, identity, node)
+            if decided is not None:
+                it.end(round_ + 0.1, identity, decided, node=node)
+                if decided == "commit":
+                    it.deliver(round_ + 0.105, identity, queue)
+                return
+        round_ += 5 + rng.uniform(0, 0.1)
+    if bug != "not-given-up":
+        it.give_up(round_ - 4.9, identity)
+
+
+def test_good_runs_raise_no_alarm() -> None:
+    alarms = {seed: r.reason for seed in range(30) if names([r := simulated(seed)])}
+    assert alarms == {}
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_thousand_good_runs() -> None:
+    alarms = {seed: r.reason for seed in range(1000) if names([r := simulated(seed)])}
+    assert alarms == {}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_every_planted_violation_is_found(bug: str) -> None:
+    for seed in range(12):
+        result = simulated(seed, bug)
+        assert {a.name for a in result.anomalies if a.legal is None} == {bug}, (seed, result.reason)

@@ -32,7 +32,7 @@ from checkers.messages.duties import QueueReads, never_sent
 from checkers.messages.ops import of_messages
 from checkers.messages.transactions.duty import QUESTIONS, QuestionDuty, node_of
 from checkers.messages.transactions.facts import End, Facts, Question, Transaction, collect
-from checkers.messages.transactions.limits import UNHEARD, Limits
+from checkers.messages.transactions.limits import CLOCK_SET, HIDDEN, UNHEARD, Limits
 from results.figures import SECOND, clock, quantile
 from results.op import FAIL, OK
 from results.record import RunRecord
@@ -74,7 +74,8 @@ class Transactions:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`committed-lost`, `commit-forgotten`, `rolled-back-read`, `uncommitted-read`, `never-asked`,
-        `asked-elsewhere`, `delivered-again`, `aborted-read`, `never-sent`; with limits also `given-up-unasked`.
+        `asked-elsewhere`, `delivered-again`, `aborted-read`, `never-sent`; with limits also `given-up-unasked`,
+        `asked-early`, `not-given-up`.
         `stats`: `halves`, `acknowledged`,
         `committed`, `rolled_back` (both acknowledged), `one_way` (ends that no broker answers), `asked` (transactions
         that were asked about), `asked_again` (although their end had been acknowledged), `asked_by_others`: questions
@@ -93,6 +94,8 @@ class Transactions:
             run, scene, facts, duty, [(c.start, c.end) for c in changes], self.check_max, self.interval, self.late
         )
         unasked, unheard = limits.unasked()
+        early, early_by_clock = limits.early()
+        kept, undone = limits.kept()
         open_, lost = _lost(everyone, reads, duty)
         losses = permission(run, "lost")
         forgotten = self._forgotten(duty, everyone, reads)
@@ -105,6 +108,10 @@ class Transactions:
             *by_group(scene, "never-asked", self._never_asked(duty, limits, everyone), _ASKED, self.bound, **_SHOWN),
             *anomalies(scene, "asked-elsewhere", _misled(facts), _MISLED, **_SHOWN),
             *anomalies(scene, "given-up-unasked", unasked, _UNASKED, **_SHOWN),
+            *of_parts(scene, "asked-early", [Part(early), Part(early_by_clock, CLOCK_SET)], _EARLY, **_SHOWN),
+            *of_parts(
+                scene, "not-given-up", [*divided(losses, kept, _lossy_times), Part(undone, HIDDEN)], _KEPT, **_SHOWN
+            ),
             *of_parts(
                 scene, "delivered-again", self._again(changes, run.deployment.groups, everyone), _AGAIN, **_SHOWN
             ),
@@ -352,6 +359,11 @@ _ABORTED: Final = "{n} transactions were read although the send of their half me
 _ASKED: Final = "{n} transactions were left open, and no broker asked about them within the limit"
 _MISLED: Final = "{n} questions about transactions reached a producer of another group"
 _AGAIN: Final = "{n} transactions were delivered more than once"
+_EARLY: Final = "{n} half messages were asked about within their immunity time"
+_KEPT: Final = (
+    "{n} half messages had transactionCheckMax questions without an answer, and were not given up: they are not in the "
+    "topic for them, or more questions came"
+)
 _UNASKED: Final = "{n} half messages were given up although no broker had asked about them transactionCheckMax times"
 
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from checkers.base.cases import Case
 from checkers.base.starvation import short_times
-from checkers.base.timeline import RunTimeline
+from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.transactions.duty import QuestionDuty
-from checkers.messages.transactions.facts import Facts
+from checkers.messages.transactions.facts import Facts, Transaction
 from results.figures import SECOND
-from results.op import FAIL
+from results.op import FAIL, OK
 from results.record import RunRecord
 
 UNHEARD: Final = (
@@ -110,6 +110,55 @@ class Limits:
                 continue
             cases.append(t.proven(t.send.start, end, first.read)._replace(details={"asked": t.asked}))
         return cases, excused
+
+    def early(self) -> tuple[list[Case], list[Case]]:
+        """The half messages with a question within their immunity time: those that nothing explains, and those after a
+        fault had changed a clock.
+        """
+        cases = []
+        for t in self._facts.all:
+            first = t.checks[0] if t.checks else None
+            if first is not None and first.at + _EARLY_NS < t.send.start + t.immunity:
+                cases.append(t.proven(t.send.start, first.at, first))
+        return ([], cases) if self.clock_set else (cases, [])
+
+    def kept(self) -> tuple[list[Case], list[Case]]:
+        """The undecided half messages that were asked about `transactionCheckMax` times and not given up: those that
+        nothing explains, and those with a fault or a change of master around their last question. Also those with more
+        questions, if nothing disturbed the brokers before the last one.
+        """
+        wrong: list[Case] = []
+        explained: list[Case] = []
+        facts = self._facts
+        if not facts.discards or facts.undiscarded:
+            return wrong, explained
+        read = min(call.start for call in facts.discards)
+        for t in facts.all:
+            if t.send.outcome != OK or t.asked < self._check_max or any(end.outcome != FAIL for end in t.ends):
+                continue
+            last = t.checks[-1]
+            if t.asked > self._check_max and not self.rounds(t.send.start, last.at):
+                wrong.append(t.proven(t.send.start, last.at, last))
+                continue
+            start, end = self._duty.longest(last.at, read, group_of(t.queue))
+            if t.given_up or end - start <= self._duty.limit:
+                continue
+            case = t.proven(start, end, last)._replace(limit=self._duty.limit)
+            (explained if self._may_be_undone(t, last.at) else wrong).append(case)
+        return wrong, explained
+
+    def _may_be_undone(self, t: Transaction, last: int) -> bool:
+        """True if a change may have undone that a half message was given up after its last question (ns). A new master
+        may also lack the topic of a group, so that what is in it cannot be read.
+        """
+        missing = any(
+            call.completion is not None
+            and call.completion.extra.get("no_topic")
+            and group_of(str(call.invoke.key)) == group_of(t.queue)
+            for call in self._facts.discards
+        )
+        since, until = last - self._interval, last + 2 * self._interval
+        return any(end >= since and (missing or start <= until) for start, end in self._changes)
 
 
 def _merged(spells: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
