@@ -25,11 +25,16 @@ class Story(TimedStory):
         super().__init__()
         self.log: dict[str, list[tuple[Any, float]]] = {queue: [] for queue in QUEUES}
         self.homes: dict[int, str] = {}
+        self.given_up: dict[str, list[tuple[float, int, int]]] = {group: [] for group in GROUPS}
+        """Broker group -> (time, id, number of questions by the broker's count) of what it gave up."""
 
-    def half(self, at: float, identity: int, type_: OpType = "ok", queue: str = "t:a:0") -> None:
+    def half(
+        self, at: float, identity: int, type_: OpType = "ok", queue: str = "t:a:0", immunity_s: int | None = None
+    ) -> None:
         self.homes[identity] = queue
         got = [0, identity] if type_ == "ok" else identity
-        self.call(at, "half", queue, identity, got, type_, node=MASTERS[QUEUES[queue]])
+        node, plan = MASTERS[QUEUES[queue]], {} if immunity_s is None else {"immunity_s": immunity_s}
+        self.call(at, "half", queue, identity, got, type_, ask=plan, node=node)
 
     def end(
         self, at: float, identity: int, how: str = "commit", type_: OpType = "ok", node: str = "n1", took: float = 0.01
@@ -40,6 +45,19 @@ class Story(TimedStory):
         group = next(g for g, nodes in GROUPS.items() if node in nodes)
         extra = {"node": node, "group": group, "waited_ms": waited_ms}
         self.call(at - 0.01, "check", None, None, identity, **extra)
+
+    def give_up(self, at: float, identity: int, counted: int = 3, group: str | None = None) -> None:
+        self.given_up[group or QUEUES[self.homes[identity]]].append((at, identity, counted))
+
+    def read_given_up(self) -> None:
+        """The final reads of what was given up; the topic of a group does not exist before the first one."""
+        for group, found in self.given_up.items():
+            shown = [
+                [at, i, int((self.until + 0.01 - when) * 1000), n] for at, (when, i, n) in enumerate(sorted(found))
+            ]
+            key, node = f"TRANS_CHECK_MAX_TIME_TOPIC:{group}:0", MASTERS[group]
+            more = {"node": node, "done": True, **({} if shown else {"no_topic": True})}
+            self.call(self.until, "given-up", key, 0, shown, ask={}, **more)
 
     def deliver(self, at: float, identity: Any, queue: str = "t:a:0") -> None:
         self.log[queue].append((identity, at))
@@ -68,13 +86,17 @@ class Story(TimedStory):
             for node in GROUPS[group]:
                 self.read(self.until, queue, node, "replica-read")
 
-    def judge(self, traits: Traits | None = None, **environment: Any) -> CheckResult:
+    def judge(self, traits: Traits | None = None, check_max: int | None = None, **environment: Any) -> CheckResult:
+        """check_max: the limit of questions; None: the default one, and what was given up is not read."""
         deployment = DeploymentRecord("toy", groups=GROUPS, traits=traits or Traits())
-        return Transactions(3, 5, 0.5, 10).check(self.run(deployment=deployment, environment=environment))
+        judge = Transactions(3, 5, 0.5, 10, check_max or 15, limited=check_max is not None)
+        return judge.check(self.run(deployment=deployment, environment=environment))
 
-    def result(self, **how: Any) -> CheckResult:
+    def result(self, check_max: int | None = None, **how: Any) -> CheckResult:
         self.finish()
-        return self.judge(**how)
+        if check_max is not None:
+            self.read_given_up()
+        return self.judge(check_max=check_max, **how)
 
 
 class ProxyStory(Story):

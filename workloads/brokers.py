@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,9 @@ PULL_LIMIT: Final = 256
 
 _CHUNK: Final = 2048
 """The largest number of messages of a final read, which also ends after half of its time."""
+
+
+Show = Callable[[Sequence[Message], dict[str, Any]], Completion]
 
 
 @dataclass
@@ -196,8 +199,10 @@ class BrokerClient:
             deadline_s=min(deadline_s, self.deadline_s),
         )
 
-    async def replica_read(self, op: Op) -> Completion:
-        """A stretch of a queue from one node, in as many pulls as it takes; `done` when its end was reached."""
+    async def replica_read(self, op: Op, show: Show | None = None) -> Completion:
+        """A stretch of a queue from one node, in as many pulls as it takes; `done` when its end was reached. `show`
+        makes the completion from the messages and the other fields; None: each message is [offset, id].
+        """
         queue, node, at = queue_of(op.key), op.extra["node"], op.value
         loop = asyncio.get_running_loop()
         end = loop.time() + self.deadline_s
@@ -218,7 +223,7 @@ class BrokerClient:
                 reported = {name: n for name, n in (("min", pulled.min), ("max", pulled.max)) if n is not None}
                 if found:
                     reported["next"] = at
-                return _shown(found, {"node": node, "done": done, **reported})
+                return (show or _shown)(found, {"node": node, "done": done, **reported})
 
     async def remake(self, op: Op) -> Completion:
         """Makes the run's topics and consumer groups that the master of a broker group (`op.value`) has forgotten

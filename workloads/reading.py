@@ -89,10 +89,11 @@ class ReadToEnd(Generator):
     tried again until `COPIED_S` are over; such answers count as tries only after that.
 
     due    the time of the next try (ns). waiting: the time (ns) since which the replica does not know them.
+    f      the name of the op. node: None: the client chooses it.
     """
 
     key: str
-    node: str
+    node: str | None
     tries: int = 20
     at: int = 0
     open: bool = False
@@ -101,16 +102,18 @@ class ReadToEnd(Generator):
     """The process that reads: a missing answer names no node."""
     due: int = 0
     waiting: int | None = None
+    f: str = "replica-read"
 
     def op(self, ctx: Context) -> Step:
         if self.open or not ctx.free_takers:
             return PENDING, self
         if ctx.time < self.due:
             return Pending(self.due), self
-        return Invocation("replica-read", self.key, self.at, {"node": self.node}), replace(self, open=True)
+        extra = {} if self.node is None else {"node": self.node}
+        return Invocation(self.f, self.key, self.at, extra), replace(self, open=True)
 
     def update(self, ctx: Context, event: Op) -> Generator:
-        if event.f != "replica-read" or event.key != self.key:
+        if event.f != self.f or event.key != self.key:
             return self
         if event.type == INVOKE:
             mine = self.open and self.process is None and event.extra.get("node") == self.node

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import harness.generator as gen
 from harness.api import Client, RunContext, Watch
@@ -37,8 +37,9 @@ from workloads.applications.members import Members
 from workloads.asked import AskedProducer, ProxyAsked
 from workloads.clients import proxy_listeners
 from workloads.messages import HANDING_NOTHING_OVER, PHASE, MessageWorkload, read_rounds, reader_count
-from workloads.reading import Polls
-from workloads.transaction_clients import ProxyTransactionOps, TransactionOps
+from workloads.places import Queue
+from workloads.reading import Polls, ReadToEnd
+from workloads.transaction_clients import GIVEN_UP, ProxyTransactionOps, TransactionOps
 from workloads.transaction_producers import HEARTBEAT_MS, Producers, timeout_ms
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ change of master: after a late answer, a broker asks again.
 
 TIMEOUT_S: Final = 3.0
 INTERVAL_S: Final = 5.0
+CHECK_MAX: Final = 15
 BATCH_S: Final = 0.5
-"""Settings of the brokers: they ask after the timeout, search for open transactions once in an interval, and store
-their decisions in batches.
+"""Settings of the brokers: they ask after the timeout, search for open transactions once in an interval, give a half
+message up after so many questions (RocketMQ's default), and store their decisions in batches.
 """
 
 PROXY_ROUTE_S: Final = 5.0
@@ -79,6 +81,21 @@ class TransactionOptions:
         Seconds(10),
         "A broker must ask so long after its timeout and two intervals, or after a fault begins or ends.",
         low=1,
+    )
+    check_max: int = option(
+        CHECK_MAX,
+        "The brokers' transactionCheckMax: the questions without an answer after which a half message is given up.",
+        low=1,
+        high=100,
+    )
+    check_interval: Seconds = option(
+        Seconds(INTERVAL_S), "The brokers' transactionCheckInterval: the time between two questions.", low=1, high=60
+    )
+    immune: int = option(
+        0, "So many percent of the half messages carry an immunity time, in which no broker may ask.", low=0, high=100
+    )
+    immunity: int = option(
+        30, "With --immune: the immunity time in seconds (CHECK_IMMUNITY_TIME_IN_SECONDS).", low=1, high=600
     )
     producer: Literal["harness", "java"] = option(
         "harness",
@@ -109,12 +126,26 @@ class Decision:
         return Decision("rollback" if kind in (1, 5) else "commit", kind not in (3, 5))
 
 
+class Immune(NamedTuple):
+    """So many percent of the half messages have an immunity time of so many seconds."""
+
+    percent: int
+    seconds: int
+
+
+def immunity_of(identity: int, queues: int, immune: Immune | None) -> dict[str, Any]:
+    """The immunity time of a half message, as its invocation has it; it does not depend on the decision."""
+    turn = (identity - 1) % PHASE // queues
+    return {"immunity_s": immune.seconds} if immune is not None and turn * 37 % 100 < immune.percent else {}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Transacting(Generator):
     """Half messages for all queues in turn, with ids from `first` on; their ends; and one client that waits for
     questions.
 
     gap      ns from one half message to the next; None: no half messages.
+    immune   the half messages with an immunity time; None: none has.
     after    the time (ns) when the next one is due.
     due      ends to be made.
     one_way  True if no broker answers an end.
@@ -125,6 +156,7 @@ class Transacting(Generator):
     first: int
     gap: int | None
     one_way: bool = False
+    immune: Immune | None = None
     after: int = 0
     n: int = 0
     due: tuple[Invocation, ...] = ()
@@ -141,7 +173,8 @@ class Transacting(Generator):
             return PENDING, self
         if ctx.time < self.after:
             return Pending(self.after), self
-        half = Invocation("half", self.keys[self.n % len(self.keys)], self.first + self.n)
+        identity, queues = self.first + self.n, len(self.keys)
+        half = Invocation("half", self.keys[self.n % queues], identity, immunity_of(identity, queues, self.immune))
         return half, replace(self, n=self.n + 1, after=ctx.time + self.gap)
 
     def update(self, ctx: Context, event: Op) -> Generator:
@@ -175,13 +208,13 @@ class Transacting(Generator):
         return replace(self, due=(*self.due, end))
 
 
-def half_of(topic: str, message: int, queues: int) -> Invocation:
+def half_of(topic: str, message: int, queues: int, immune: Immune | None = None) -> Invocation:
     """A half message by a Java producer, whose library chooses the queue: `local` and `checked` are the answers of its
     listener. A decision that is not made at once leaves the transaction open until the broker asks.
     """
     decision = Decision.of(message, queues)
     plan = {"local": decision.answer if decision.at_once else None, "checked": decision.answer}
-    return Invocation("half", topic, message, plan)
+    return Invocation("half", topic, message, {**plan, **immunity_of(message, queues, immune)})
 
 
 class TransactionWorkload(MessageWorkload):
@@ -208,6 +241,10 @@ class TransactionWorkload(MessageWorkload):
         for name in ("producers", "producer_goes_every") if not self.java else ():
             if (given := getattr(self.options, name)) != getattr(TransactionOptions(), name):
                 raise PlanError(f"{name} is {given}; it needs --producer java")
+        if self.options.immune and self.proxied:
+            raise PlanError("client is 'grpc'; with --immune only remoting is right")
+        if not self.options.immune and self.options.immunity != TransactionOptions().immunity:
+            raise PlanError(f"immunity is {self.options.immunity}; it needs --immune")
         if plan.concurrency < 3:
             raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 3 clients: one reads, one is asked")
         if self.java and plan.concurrency < self.options.producers + 2:
@@ -269,27 +306,44 @@ class TransactionWorkload(MessageWorkload):
         first = self.next_phase()
         if not self.java:
             gap = int(SECOND / (rate * HALF_SHARE))
-            return self._with_polls(rate, Transacting(self.places.keys, first, gap, self.proxied))
+            return self._with_polls(rate, Transacting(self.places.keys, first, gap, self.proxied, self.immune))
         topic, queues = self.places.topic, len(self.places.keys)
-        halves = gen.rate(rate * HALF_SHARE, lambda n: half_of(topic, first + n, queues))
+        immune = self.immune
+        halves = gen.rate(rate * HALF_SHARE, lambda n: half_of(topic, first + n, queues, immune))
         members = Members(self._producers_group, rng.getrandbits(32), self.options.producer_goes_every)
         return gen.reserve(self.options.producers, members, default=self._with_polls(rate, halves))
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Answers until the last question must have come, then every queue of every replica."""
-        wait = TIMEOUT_S + 2 * INTERVAL_S + self.late_s + self.options.late_after
+        """Answers until the last question must have come, then every queue of every replica. With limits of questions
+        it answers until each undecided half message must have been given up, and reads those that were.
+        """
+        interval = self.options.check_interval
+        wait = TIMEOUT_S + 2 * interval + self.late_s + self.options.late_after
+        reads = [self.read_replicas()]
+        if self.limited:
+            wait += self.options.check_max * interval + (self.options.immunity if self.immune else 0)
+            given_up = (ReadToEnd(Queue(GIVEN_UP, group, 0).key, None, f="given-up") for group in self.places.groups)
+            reads.insert(0, gen.clients(gen.any_(*given_up)))
         rate = self.plan.rate or self.default_rate
         if not self.java:
             answers = gen.rate(rate, Transacting(self.places.keys, 0, None, self.proxied))
             rounds = gen.clients(gen.time_limit(wait, self._with_polls(rate, answers)))
-            return self.final_phases(rounds, self.read_replicas())
+            return self.final_phases(rounds, *reads)
         count, group = self.options.producers, self._producers_group
         stay = gen.reserve(count, Members(group, 0, 0), default=self._with_polls(rate, None))
         leave = gen.reserve(count, Members(group, 0, 0, ends=True))
         strangers = gen.clients(Invocation("check"))
-        return self.final_phases(
-            gen.clients(gen.time_limit(wait, stay)), gen.clients(leave), strangers, self.read_replicas()
-        )
+        return self.final_phases(gen.clients(gen.time_limit(wait, stay)), gen.clients(leave), strangers, *reads)
+
+    @property
+    def immune(self) -> Immune | None:
+        """The half messages with an immunity time."""
+        return Immune(self.options.immune, self.options.immunity) if self.options.immune else None
+
+    @property
+    def limited(self) -> bool:
+        """True if the run judges the half messages that brokers give up."""
+        return self.options.check_max != CHECK_MAX or self.immune is not None
 
     @property
     def late_s(self) -> float:
@@ -310,7 +364,8 @@ class TransactionWorkload(MessageWorkload):
         return {
             **super().server_settings(),
             "broker.transactionTimeOut": str(int(TIMEOUT_S * 1000)),
-            "broker.transactionCheckInterval": str(int(INTERVAL_S * 1000)),
+            "broker.transactionCheckInterval": str(int(self.options.check_interval * 1000)),
+            **({"broker.transactionCheckMax": str(self.options.check_max)} if self.limited else {}),
             "broker.transactionOpBatchInterval": str(int(BATCH_S * 1000)),
             **(self._proxy_settings() if self.proxied else {}),
         }
@@ -327,7 +382,8 @@ class TransactionWorkload(MessageWorkload):
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         from checkers.messages.transactions import Transactions
 
-        return [Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.late_s)]
+        interval, check_max = self.options.check_interval, self.options.check_max
+        return [Transactions(TIMEOUT_S, interval, BATCH_S, self.late_s, check_max, limited=self.limited)]
 
     def watch(self) -> Watch | None:
         from checkers.messages.watches import TransactionWatch

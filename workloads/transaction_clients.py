@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,9 +13,10 @@ from harness.api import Completion
 from infra.systems.rocketmq.clients.proxy import ProxyHalf
 from infra.systems.rocketmq.message_body import body_of
 from infra.systems.rocketmq.protocol.client import Half
+from infra.systems.rocketmq.protocol.messages import Message
 from results.op import Op
 from workloads.asked import AskedProducer, ProxyAsked
-from workloads.brokers import BODY_SIZE, BrokerClient, answered, sent_completion
+from workloads.brokers import BODY_SIZE, BrokerClient, answered, sent_completion, shown_id
 from workloads.places import queue_of
 from workloads.questions import Question
 from workloads.transaction_producers import Producers
@@ -22,7 +25,44 @@ _WAIT_S: Final = 1.0
 """The time for which a client waits for a question."""
 
 
-class TransactionOps(BrokerClient):
+GIVEN_UP: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""The topic, one on each broker group, to which a broker moves a half message that it gives up: after
+`transactionCheckMax` questions without an answer.
+"""
+
+_NO_TOPIC: Final = 17
+"""The code of an answer: TOPIC_NOT_EXIST."""
+
+
+class _GivenUp(BrokerClient):
+    """The final read of the half messages that were given up."""
+
+    async def given_up(self, op: Op) -> Completion:
+        """A stretch of `GIVEN_UP` from the present master of a broker group: of each half message of this run its
+        offset, its id, the time since it was stored there (ms), and the number of questions that the broker counted.
+        A broker has no such topic until it gives up the first one: then the result is empty (`no_topic`).
+        """
+        group = queue_of(op.key).group
+        node = await self.masters.find(group, refused_by=self.masters.known(group))
+        if node is None:
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
+        read = await self.replica_read(replace(op, extra={**op.extra, "node": node}), self._show_given_up)
+        if read.type == "fail" and read.extra.get("code") == _NO_TOPIC:
+            return Completion("ok", [], extra={"node": node, "done": True, "no_topic": True})
+        return read
+
+    def _show_given_up(self, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
+        """Other runs on this cluster have half messages in the topic, too, with the same ids."""
+        now, mine = time.time() * 1000, {queue.topic for queue in self.places.queues}
+        shown = [
+            [m.offset, shown_id(m), int(now - m.stored), int(m.properties.get("TRANSACTION_CHECK_TIMES", 0))]
+            for m in messages
+            if m.properties.get("REAL_TOPIC") in mine
+        ]
+        return Completion("ok", shown, extra=extra)
+
+
+class TransactionOps(_GivenUp):
     """The workload's client."""
 
     asked: AskedProducer
@@ -51,6 +91,8 @@ class TransactionOps(BrokerClient):
                 return await self._end(op)
             case "check":
                 return await self._check(op)
+            case "given-up":
+                return await self.given_up(op)
             case "join" | "take" | "crash" | "leave" if self.producers is not None:
                 return await self.producers.invoke(op)
         return await super().invoke(op)
@@ -59,7 +101,9 @@ class TransactionOps(BrokerClient):
         """One transaction by a Java producer, up to its local decision."""
         await self.pause()
         plan = op.extra
-        half = await producers.half(self.places.topic, op.value, plan["local"], plan["checked"], self.deadline_s)
+        half = await producers.half(
+            self.places.topic, op.value, plan["local"], plan["checked"], self.deadline_s, plan.get("immunity_s")
+        )
         self._refused = half.sent.outcome.type == "fail"
         found = {"member": half.member, "queue": half.queue, "node": half.node, "transaction": half.transaction}
         return sent_completion(half.sent, op.value, {name: value for name, value in found.items() if value is not None})
@@ -75,7 +119,12 @@ class TransactionOps(BrokerClient):
             return self.refused(op)
         body = body_of(op.value, BODY_SIZE)
         sent, half = await self.at(node).send_half(
-            queue.topic, queue.number, body, group=self.asked.group, deadline_s=left
+            queue.topic,
+            queue.number,
+            body,
+            group=self.asked.group,
+            immunity_s=op.extra.get("immunity_s"),
+            deadline_s=left,
         )
         self.learn(queue.group, node, sent.outcome)
         done = sent_completion(sent, op.value, {"node": node})
@@ -110,7 +159,7 @@ class TransactionOps(BrokerClient):
         return _asked(question, extra)
 
 
-class ProxyTransactionOps(BrokerClient):
+class ProxyTransactionOps(_GivenUp):
     """The same through proxies, by their client: each queue is a topic, so the topic of a question names its group."""
 
     asked: ProxyAsked
@@ -134,6 +183,8 @@ class ProxyTransactionOps(BrokerClient):
                 return await self._end(op)
             case "check":
                 return await self._check()
+            case "given-up":
+                return await self.given_up(op)
         return await super().invoke(op)
 
     async def _half(self, op: Op) -> Completion:

@@ -27,7 +27,7 @@ from infra.machines.api import InfraError, Node
 from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.applications.process import ApplicationError, Program
 from infra.systems.rocketmq.message_body import id_of
-from infra.systems.rocketmq.protocol.sending import Sent
+from infra.systems.rocketmq.protocol.sending import IMMUNITY, Sent
 from workloads.applications.crew import Crew, Seat, Shown, show_any
 from workloads.applications.library import MARGIN_S, sent_of
 
@@ -89,10 +89,16 @@ class Producers(Crew[ProducerSeat]):
         self._node_at, self._raft_log = node_at, raft_log
 
     async def half(
-        self, topic: str, message: int, local: str | None, checked: str | None, deadline_s: float
+        self,
+        topic: str,
+        message: int,
+        local: str | None,
+        checked: str | None,
+        deadline_s: float,
+        immunity_s: int | None = None,
     ) -> HalfSent:
         """Sends a half message by one of the producers that are there: one attempt. local, checked: the answers after
-        the local transaction, and to check-backs.
+        the local transaction, and to check-backs. immunity_s: see `Sending.send_half`.
         """
         there = [seat for seat in self.seats.values() if seat.ready and seat.application is not None]
         if not there:
@@ -107,7 +113,11 @@ class Producers(Crew[ProducerSeat]):
             "body": str(message),
             "size": 0,
             "keys": f"key-{message}",
-            "properties": {"local": ANSWERS[local], "checked": ANSWERS[checked]},
+            "properties": {
+                "local": ANSWERS[local],
+                "checked": ANSWERS[checked],
+                **({} if immunity_s is None else {IMMUNITY: str(immunity_s)}),
+            },
         }
         try:
             async with asyncio.timeout(deadline_s):

@@ -50,6 +50,16 @@ def _message(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) == 2 and _whole(value[0]) and _identity(value[1])
 
 
+def _discarded(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 4
+        and _message(value[:2])
+        and type(value[2]) is int
+        and _whole(value[3])
+    )
+
+
 def _identity(value: Any) -> bool:
     return type(value) is str or _whole(value)
 
@@ -123,6 +133,9 @@ MESSAGES: Final = Check("shows a list of messages, each [offset, id]", lambda v:
 LEASES: Final = Check(
     "shows a list of messages, each [queue, offset, id, handle, retried (0 or 1)]", lambda v: _is_list(v, _lease)
 )
+DISCARDED: Final = Check(
+    "shows a list of messages, each [offset, id, age in ms, number of questions]", lambda v: _is_list(v, _discarded)
+)
 QUESTION: Final = Check(
     "brings the id of the message that a broker asks about, or null", lambda v: v is None or _identity(v)
 )
@@ -190,9 +203,10 @@ FORMS: Final[Mapping[str, Form]] = {
     "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME, **_COLOURED}),
     "delay": Form(ID, PLACE, {**_WHO, "wait_ms": OFFSET}, ("wait_ms",)),
     "recall": Form(ID, ID, _WHO),
-    "half": Form(ID, PLACE, {**_WHO, "queue": NAME, "member": NAME}),
+    "half": Form(ID, PLACE, {**_WHO, "queue": NAME, "member": NAME, "immunity_s": OFFSET}),
     "end": Form(ID, ID, {**_WHO, "as": NAME, "one_way": FLAG}, ("as",)),
-    "check": Form(ANY, QUESTION, {**_WHO, "waited_ms": OFFSET, "deaf": FLAG}, keyed=False),
+    "check": Form(ANY, QUESTION, {**_WHO, "waited_ms": OFFSET, "replaces": OFFSET, "deaf": FLAG}, keyed=False),
+    "given-up": Form(ASKED, DISCARDED, {**_SERVED, "no_topic": FLAG}),
     "poll": Form(ASKED, MESSAGES, _SERVED),
     "replica-read": Form(ASKED, MESSAGES, _SERVED),
     "max-offset": Form(ANY, END, _WHO),

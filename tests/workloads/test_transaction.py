@@ -21,6 +21,7 @@ from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
 from harness.run import virtual_time
 from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol.messages import Message, decode_all, encode_properties
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
@@ -30,7 +31,16 @@ from workloads.asked import AskedProducer
 from workloads.messages import PHASE
 from workloads.places import TopicLayout
 from workloads.questions import SAME_ROUND_S
-from workloads.transaction import INTERVAL_S, TIMEOUT_S, Decision, Transacting, TransactionWorkload
+from workloads.transaction import (
+    INTERVAL_S,
+    TIMEOUT_S,
+    Decision,
+    Immune,
+    Transacting,
+    TransactionWorkload,
+    immunity_of,
+)
+from workloads.transaction_clients import GIVEN_UP, TransactionOps
 
 GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
 NODES = [node for nodes in GROUPS.values() for node in nodes]
@@ -43,8 +53,12 @@ def places() -> TopicLayout:
 class Brokers:
     """Two right groups, or ones with a `bug`. Some answers are lost; what was asked has happened, or not."""
 
-    def __init__(self, rng: Random, trouble: float, bug: str | None = None) -> None:
-        self.rng, self.trouble, self.bug = rng, trouble, bug
+    def __init__(self, rng: Random, trouble: float, bug: str | None = None, check_max: int | None = None) -> None:
+        self.rng, self.trouble, self.bug, self.check_max = rng, trouble, bug, check_max
+        self.counts: Counter[int] = Counter()
+        self.immune: dict[int, float] = {}
+        self.homes: dict[int, str] = {}
+        self.given_up: list[tuple[int, float, int]] = []
         self.queues: dict[str, list[int]] = {}
         self.open: dict[int, tuple[str, float]] = {}
         """id -> queue, and since when it is there: half messages without a decision."""
@@ -65,11 +79,20 @@ class Brokers:
             if not self.questions:
                 return Completion("ok", None)
             identity = self.questions.popleft()
-            extra = {"node": "n1", "group": "a", "half": [identity, identity, "x"], "waited_ms": 0}
+            group = "a" if self.check_max is None else self.homes[identity]
+            node = GROUPS[group][0]
+            extra = {"node": node, "group": group, "half": [identity, identity, "x"], "waited_ms": 0}
             return Completion("ok", identity, extra=extra)
         extra = {"node": op.extra.get("node", "n1")}
         if op.f == "remake":
             return Completion("ok", {"topics": [], "groups": []}, extra={"node": "n1"})
+        if op.f == "given-up":
+            group = str(op.key).split(":")[1]
+            mine = [each for each in self.given_up if self.homes[each[0]] == group]
+            shown = [[n, i, int((loop.time() - at) * 1000), c] for n, (i, at, c) in enumerate(mine)]
+            return Completion(
+                "ok", shown[op.value : op.value + 5], extra={"node": "n1", "done": op.value + 5 >= len(shown)}
+            )
         if op.f in ("half", "end"):
             luck = self.rng.random()
             if luck < self.trouble / 2:
@@ -91,6 +114,7 @@ class Brokers:
         assert op.key is not None
         if op.f == "half":
             self.open[op.value] = op.key, asyncio.get_running_loop().time()
+            self.immune[op.value], self.homes[op.value] = op.extra.get("immunity_s", 0), op.key.split(":")[1]
             if self.rng.random() < 0.1:
                 self.strange.add(op.value)
             return
@@ -103,15 +127,33 @@ class Brokers:
 
     def ask(self) -> None:
         loop = asyncio.get_running_loop()
-        for identity, (key, since) in self.open.items():
+        for identity, (key, since) in list(self.open.items()):
             strange = identity in self.strange
-            if loop.time() > since + TIMEOUT_S and identity not in self.questions:
+            if self.is_given_up(identity, since):
+                continue
+            if loop.time() > since + max(TIMEOUT_S, self.immune[identity]) and identity not in self.questions:
                 if not (strange and self.bug == "silent"):
                     self.questions.append(identity)
                 if strange and self.bug == "uncommitted" and Decision.of(identity, 4).answer is None:
                     self.strange.remove(identity)
                     self.queues.setdefault(key, []).append(identity)
         loop.call_later(INTERVAL_S, self.ask)
+
+    def is_given_up(self, identity: int, since: float) -> bool:
+        """One round of questions; as in RocketMQ, `counted` counts those within the immunity time."""
+        if self.check_max is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        if self.counts[identity] >= self.check_max + 2 * (self.bug == "asks on"):
+            del self.open[identity]
+            if self.bug != "dropped":
+                self.given_up.append((identity, now, self.check_max))
+            return True
+        if self.bug == "early":
+            self.immune[identity] = 0
+        asks = now > since + max(TIMEOUT_S, self.immune[identity])
+        self.counts[identity] += asks or (self.bug == "counted" and now > since + TIMEOUT_S)
+        return False
 
     async def open_(self) -> None:
         """Nothing to open."""
@@ -172,6 +214,81 @@ def test_bad_brokers_are_found(bug: str, name: str) -> None:
     workload = TransactionWorkload(plan(5))
     judgement = judged(workload, play(workload, Brokers(Random(5), 0, bug)))
     assert {a.name for a in judgement.anomalies if a.legal is None} == {name}
+
+
+LIMITS = {"check_max": 3, "check_interval": INTERVAL_S, "immune": 20, "immunity": 25}
+
+
+def limited(seed: int, bug: str | None = None) -> Judgement:
+    workload = TransactionWorkload(plan(seed, options=LIMITS))
+    brokers = Brokers(Random(seed), 0, bug, check_max=3)
+    workload._places = places()
+    ops = played(workload, lambda thread: Connected(brokers), 20, NODES, final_s=240)
+    return judged(workload, RunRecord(History(ops), deployment=DeploymentRecord("toy", groups=GROUPS)))
+
+
+@pytest.mark.slow
+def test_good_brokers_with_limits_raise_no_alarm() -> None:
+    for seed in range(3):
+        judgement = limited(seed)
+        assert judgement.verdict == Verdict.VALID, (seed, judgement.reason)
+        figures = next(r.stats for r in judgement.results if r.checker == "transactions")
+        assert figures["given_up"] > 10
+        assert figures["immune"] > 50
+        assert figures["given_up_ended"] == 0
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        ("counted", "given-up-unasked"),
+        ("early", "asked-early"),
+        ("dropped", "not-given-up"),
+        ("asks on", "not-given-up"),
+    ],
+)
+@pytest.mark.slow
+def test_brokers_with_other_limits_are_found(bug: str, name: str) -> None:
+    assert {a.name for a in limited(5, bug).anomalies if a.legal is None} == {name}
+
+
+def test_the_brokers_get_the_limits() -> None:
+    """By default nothing is set but what was set before, and nothing more is read."""
+    usual = TransactionWorkload(plan(1))
+    assert not usual.limited
+    assert "broker.transactionCheckMax" not in usual.server_settings()
+    assert usual.server_settings()["broker.transactionCheckInterval"] == "5000"
+    settings = TransactionWorkload(plan(1, options={"check_max": 2, "check_interval": 3.0})).server_settings()
+    assert settings["broker.transactionCheckMax"] == "2"
+    assert settings["broker.transactionCheckInterval"] == "3000"
+
+
+def test_a_share_of_the_half_messages_is_immune_whatever_their_decision() -> None:
+    immune = [n for n in range(1, 3201) if immunity_of(PHASE + n, 4, Immune(20, 25)) == {"immunity_s": 25}]
+    assert len(immune) == 640
+    assert {Decision.of(n, 4) for n in immune} == {Decision.of(n, 4) for n in range(1, 3201)}
+    assert immunity_of(1, 4, None) == {}
+
+
+def test_an_immunity_without_immune_messages_is_refused() -> None:
+    with pytest.raises(PlanError, match="it needs --immune"):
+        TransactionWorkload(plan(1, options={"immunity": 40}))
+    with pytest.raises(PlanError, match="only remoting is right"):
+        TransactionWorkload(plan(1, client="grpc", options={"immune": 5}))
+
+
+def test_only_the_given_up_half_messages_of_this_run_are_shown() -> None:
+    def given_up(offset: int, topic: str) -> Message:
+        properties = encode_properties({"REAL_TOPIC": topic, "TRANSACTION_CHECK_TIMES": "3"}).encode()
+        message = decode_all(stored(b"%d" % (offset + 40), topic=GIVEN_UP, properties=properties))[0]
+        return replace(message, offset=offset)
+
+    client = object.__new__(TransactionOps)
+    client.places = places()
+    shown = client._show_given_up([given_up(0, "t"), given_up(1, "of-another-run")], {"next": 2})
+    ((offset, identity, age_ms, counted),) = shown.value
+    assert (offset, identity, counted, shown.extra) == (0, 40, 3, {"next": 2})
+    assert age_ms > 0
 
 
 def test_a_decision_depends_on_the_message_alone() -> None:

@@ -15,15 +15,22 @@ from results.op import OK
 from results.record import RunRecord
 
 QUESTIONS: Final = 10
-"""The number of questions about one half message that are judged: brokers give up after 15 (`transactionCheckMax`)."""
+"""The number of questions about one half message that are judged if nobody reads those that were given up: brokers give
+up after 15 (`transactionCheckMax`).
+"""
 
 
 class QuestionDuty(Duty):
-    """The times in which the brokers owed a question, or a delivery."""
+    """The times in which the brokers owed a question, or a delivery. questions: the number of questions about one half
+    message that are judged.
+    """
 
-    def __init__(self, run: RunRecord, scene: RunTimeline, facts: Facts, bound: int) -> None:
+    def __init__(
+        self, run: RunRecord, scene: RunTimeline, facts: Facts, bound: int, questions: int = QUESTIONS
+    ) -> None:
         everyone = facts.all
         super().__init__(run, scene, everyone, bound)
+        self.questions = questions
         self.stand_in = run.deployment.traits.stands_in
         of: dict[str | None, list[Call]] = {}
         for t in everyone:
@@ -43,17 +50,18 @@ class QuestionDuty(Duty):
         heard_until = max((c.end or 0 for c in checks if c.outcome == OK), default=0)
         self.deaf = sorted(c.end or 0 for c in checks if c.completion is not None and c.completion.extra.get("deaf"))
         """The times (ns) at which no proxy had a stream to the client, so that it could not pass a question on."""
-        self._proxied = any(end.one_way for t in everyone for end in t.ends) and facts.reports is None
+        self.proxied = any(end.one_way for t in everyone for end in t.ends) and facts.reports is None
         self.heard_until = heard_until if facts.reports is None else facts.reports.until
         """The time (ns) of the last question that a client received, or could have."""
 
     def until(self, t: Transaction, interval: int) -> int:
-        """The time (ns) until which brokers ask about a transaction. They give up after 15 rounds, and count those in
-        which no producer was there, and those whose question went to a proxy that was struck.
+        """The time (ns) until which brokers ask about a transaction. They give up after `transactionCheckMax` rounds,
+        and count those in which no producer was there, and those whose question went to a proxy that was struck.
         """
-        if self._there is None and not self._proxied:
-            return self.heard_until
-        return min(self.heard_until, (t.send.end or t.send.start) + QUESTIONS * interval)
+        until = min([self.heard_until, *(given_up.at for given_up in t.given_up)])
+        if self._there is None and not self.proxied:
+            return until
+        return min(until, (t.send.end or t.send.start) + t.immunity + self.questions * interval)
 
     def _refusals(self, halves: Sequence[Call]) -> list[int]:
         """The times when the group's master served no send, although no fault impaired it or no slave replaces it."""

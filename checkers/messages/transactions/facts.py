@@ -9,7 +9,7 @@ only that an end was sent before the report arrived, and after the process had r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -45,7 +45,7 @@ class End(NamedTuple):
 
 class Question(NamedTuple):
     """A question of a broker. since, at: the times (ns) between which it arrived. member: the producer that it reached,
-    if there are several.
+    if there are several. number: 1, and one for each earlier question that it replaced before a client took it.
     """
 
     since: int
@@ -54,14 +54,36 @@ class Question(NamedTuple):
     group: str | None
     op: int
     member: str | None = None
+    number: int = 1
+
+
+class GivenUp(NamedTuple):
+    """A copy of a half message in the topic of those that brokers gave up. at: the time (ns) at which it was stored
+    there, by the broker's clock. counted: the number of questions by the broker's count. read: the call that shows it.
+    """
+
+    at: int
+    counted: int
+    read: Call
 
 
 @dataclass
 class Transaction(Followed):
-    """One transaction. `send`: that of the half message. `ends` and `checks` in order."""
+    """One transaction. `send`: that of the half message. `ends`, `checks` and `given_up` in order."""
 
     ends: list[End] = field(default_factory=list)
     checks: list[Question] = field(default_factory=list)
+    given_up: list[GivenUp] = field(default_factory=list)
+
+    @property
+    def immunity(self) -> int:
+        """The time (ns) after the send in which no broker may ask; 0: the message has none of its own."""
+        return int(self.send.invoke.extra.get("immunity_s", 0)) * SECOND
+
+    @property
+    def asked(self) -> int:
+        """The number of questions that arrived."""
+        return sum(check.number for check in self.checks)
 
     @property
     def commits(self) -> list[End]:
@@ -100,7 +122,7 @@ class Transaction(Followed):
 class Facts:
     """all: the transactions. strangers: values that no client sent, each with the read that returned it. reads: all of
     them. misled: questions that reached a producer of another group. reports: those of Java producers; None: the
-    harness was the producer.
+    harness was the producer. discards: the reads of the half messages that were given up.
     """
 
     all: list[Transaction]
@@ -108,12 +130,19 @@ class Facts:
     reads: QueueReads
     misled: list[tuple[Transaction, Call]]
     reports: Reports | None
+    discards: Sequence[Call] = ()
+
+    @property
+    def undiscarded(self) -> list[str]:
+        """The queues of half messages that were given up which were not read to their end."""
+        read = {c.invoke.key for c in self.discards if c.completion is not None and c.completion.extra.get("done")}
+        return sorted({str(c.invoke.key) for c in self.discards if c.invoke.key not in read})
 
 
 def collect(run: RunRecord) -> Facts:
     """The facts of a run."""
     found: dict[Any, Transaction] = {}
-    later, reads, java = [], [], False
+    later, reads, discards, java = [], [], [], False
     for call in run.history.clients.calls:
         f = call.invoke.f
         if f == "half":
@@ -122,6 +151,8 @@ def collect(run: RunRecord) -> Facts:
             later.append(call)
         elif f in ("poll", "replica-read"):
             reads.append(call)
+        elif f == "given-up":
+            discards.append(call)
         java = java or f == "join"
     misled = []
     for call in later:
@@ -136,10 +167,26 @@ def collect(run: RunRecord) -> Facts:
     told = reports(run.history) if java else None
     if told is not None:
         _add_reports(told, found, run.deployment.groups)
+    strangers = [*follow(reads, found), *_add_discards(discards, found)]
     for t in found.values():
         t.ends.sort(key=lambda end: end.start)
         t.checks.sort(key=lambda check: check.at)
-    return Facts(list(found.values()), follow(reads, found), QueueReads(reads), misled, told)
+        t.given_up.sort(key=lambda given_up: given_up.at)
+    return Facts(list(found.values()), strangers, QueueReads(reads), misled, told, discards)
+
+
+def _add_discards(discards: Sequence[Call], found: Mapping[Any, Transaction]) -> list[tuple[Any, Call]]:
+    """Adds the half messages that were given up. Returns the values that no client sent, each with its read."""
+    strangers = []
+    for call in discards:
+        if call.completion is None or call.outcome != OK:
+            continue
+        for _, identity, age_ms, counted in call.completion.value:
+            if identity in found:
+                found[identity].given_up.append(GivenUp((call.end or call.start) - age_ms * _MS, counted, call))
+            else:
+                strangers.append((identity, call))
+    return strangers
 
 
 def _end_of(call: Call) -> End:
@@ -154,7 +201,8 @@ def _question_of(check: Call) -> Question:
     done = check.completion
     assert done is not None
     at = (check.end or check.start) - int(done.extra.get("waited_ms", 0)) * _MS
-    return Question(at, at, done.extra.get("node"), done.extra.get("group"), check.invoke.index)
+    number = 1 + int(done.extra.get("replaces", 0))
+    return Question(at, at, done.extra.get("node"), done.extra.get("group"), check.invoke.index, number=number)
 
 
 def _add_reports(told: Reports, found: Mapping[Any, Transaction], groups: Mapping[str, Any]) -> None:

@@ -32,10 +32,11 @@ from checkers.messages.duties import QueueReads, never_sent
 from checkers.messages.ops import of_messages
 from checkers.messages.transactions.duty import QUESTIONS, QuestionDuty, node_of
 from checkers.messages.transactions.facts import End, Facts, Question, Transaction, collect
+from checkers.messages.transactions.limits import CLOCK_SET, HIDDEN, UNHEARD, Limits
 from results.figures import SECOND, clock, quantile
 from results.op import FAIL, OK
 from results.record import RunRecord
-from results.verdict import CheckResult
+from results.verdict import CheckResult, Excuse
 
 _START_NS: Final = 5 * SECOND
 """A master that is first seen so early was master before the run."""
@@ -49,30 +50,52 @@ _BATCHED: Final = (
 class Transactions:
     """`timeout_s`, `interval_s`, `batch_s`: the brokers' transactionTimeOut, transactionCheckInterval and
     transactionOpBatchInterval. `limit_s`: the further delay that is allowed for a question, also after a fault begins
-    or ends.
+    or ends. `check_max`: their transactionCheckMax. `limited`: True if the half messages that were given up were to be
+    read.
     """
 
     name = "transactions"
 
-    def __init__(self, timeout_s: float = 3, interval_s: float = 5, batch_s: float = 0.5, limit_s: float = 10) -> None:
+    def __init__(
+        self,
+        timeout_s: float = 3,
+        interval_s: float = 5,
+        batch_s: float = 0.5,
+        limit_s: float = 10,
+        check_max: int = 15,
+        *,
+        limited: bool = False,
+    ) -> None:
         self.timeout, self.interval, self.batch = (int(s * SECOND) for s in (timeout_s, interval_s, batch_s))
-        self.bound = self.timeout + 2 * self.interval + int(limit_s * SECOND)
+        self.late = int(limit_s * SECOND)
+        self.bound = self.timeout + 2 * self.interval + self.late
+        self.check_max, self.limited = check_max, limited
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`committed-lost`, `commit-forgotten`, `rolled-back-read`, `uncommitted-read`, `never-asked`,
-        `asked-elsewhere`, `delivered-again`, `aborted-read`, `never-sent`. `stats`: `halves`, `acknowledged`,
+        `asked-elsewhere`, `delivered-again`, `aborted-read`, `never-sent`; with limits also `given-up-unasked`,
+        `asked-early`, `not-given-up`.
+        `stats`: `halves`, `acknowledged`,
         `committed`, `rolled_back` (both acknowledged), `one_way` (ends that no broker answers), `asked` (transactions
         that were asked about), `asked_again` (although their end had been acknowledged), `asked_by_others`: questions
         of another broker group than the half message's; `asked_of_others`: transactions with a question to another
         producer than the one that sent the half message; `asked_after_s` (`p50`, `max`): from a half message's
         acknowledgement to the first question; `delivered`, `copies` beyond the first, `most_copies` of one message;
-        `deaf`: checks during which no proxy could pass a question on.
+        `deaf`: checks during which no proxy could pass a question on. With limits also `immune`: half messages with an
+        immunity time; `given_up`; `given_up_ended`: those of them with an end that did not fail.
         """
         facts = collect(run)
         everyone, reads = facts.all, facts.reads
         scene = RunTimeline(run)
-        duty = QuestionDuty(run, scene, facts, self.bound)
+        duty = QuestionDuty(run, scene, facts, self.bound, self.check_max if self.limited else QUESTIONS)
+        changes = _changes(scene, everyone, self.bound)
+        limits = Limits(
+            run, scene, facts, duty, [(c.start, c.end) for c in changes], self.check_max, self.interval, self.late
+        )
+        unasked, unheard = limits.unasked()
+        early, early_by_clock = limits.early()
+        kept, undone = limits.kept()
         open_, lost = _lost(everyone, reads, duty)
         losses = permission(run, "lost")
         forgotten = self._forgotten(duty, everyone, reads)
@@ -82,12 +105,19 @@ class Transactions:
             *anomalies(scene, "rolled-back-read", _rolled_back(everyone), _ROLLED_BACK, **_SHOWN),
             *anomalies(scene, "uncommitted-read", _uncommitted(everyone), _UNCOMMITTED, **_SHOWN),
             *anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED, **_SHOWN),
-            *by_group(scene, "never-asked", self._never_asked(duty, everyone), _ASKED, self.bound, **_SHOWN),
+            *by_group(scene, "never-asked", self._never_asked(duty, limits, everyone), _ASKED, self.bound, **_SHOWN),
             *anomalies(scene, "asked-elsewhere", _misled(facts), _MISLED, **_SHOWN),
-            *of_parts(scene, "delivered-again", self._again(scene, run.deployment.groups, everyone), _AGAIN, **_SHOWN),
+            *anomalies(scene, "given-up-unasked", unasked, _UNASKED, **_SHOWN),
+            *of_parts(scene, "asked-early", [Part(early), Part(early_by_clock, CLOCK_SET)], _EARLY, **_SHOWN),
+            *of_parts(
+                scene, "not-given-up", [*divided(losses, kept, _lossy_times), Part(undone, HIDDEN)], _KEPT, **_SHOWN
+            ),
+            *of_parts(
+                scene, "delivered-again", self._again(changes, run.deployment.groups, everyone), _AGAIN, **_SHOWN
+            ),
             *never_sent(facts.strangers),
         ]
-        stats = _stats(everyone) | {"deaf": len(duty.deaf)}
+        stats = _stats(everyone) | {"deaf": len(duty.deaf)} | (_limit_stats(everyone) if self.limited else {})
         unknown = None
         if not stats["acknowledged"]:
             unknown = "no half message was acknowledged"
@@ -97,19 +127,25 @@ class Transactions:
             unknown = f"{open_:,} committed messages were not yet due for long enough when the final reads began"
         elif not stats["asked"]:
             unknown = "no broker asked about any half message"
+        elif self.limited:
+            unknown = _undecided(facts)
+        given_up = sum(bool(t.given_up) for t in everyone)
         reason = (
             f"{stats['delivered']:,} of {_to_deliver(everyone):,} committed messages delivered, {stats['asked']:,} "
-            "transactions asked about"
+            f"transactions asked about{f', {given_up:,} given up' if self.limited else ''}"
         )
-        return conclude(self.name, run, found, stats, reason, unknown)
+        excuses = [Excuse("given-up-unasked", unheard, UNHEARD)] if unheard else []
+        return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
-    def _never_asked(self, duty: QuestionDuty, everyone: Sequence[Transaction]) -> list[Case]:
+    def _never_asked(self, duty: QuestionDuty, limits: Limits, everyone: Sequence[Transaction]) -> list[Case]:
         cases = []
         for t in everyone:
             if t.send.outcome != OK:
                 continue
+            if t.given_up and limits.clock_set:
+                continue  # nobody knows since when nothing is owed
             until = duty.until(t, self.interval)
-            spans = (duty.longest(start, end, group_of(t.queue)) for start, end in _open(t, until))
+            spans = (duty.longest(start, end, group_of(t.queue)) for start, end in _open(t, until, duty.questions))
             start, end = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
             if end - start > duty.limit:
                 cases.append(t.proven(start, end)._replace(limit=duty.limit))
@@ -120,8 +156,10 @@ class Transactions:
         since, cases = reads.complete_since, []
         for t in everyone:
             commits = t.commits
-            if t.send.outcome != OK or not commits or t.final or since is None or len(t.checks) >= QUESTIONS:
+            if t.send.outcome != OK or not commits or t.final or since is None or len(t.checks) >= duty.questions:
                 continue
+            if t.given_up:
+                continue  # a broker asked, and gave it up: `given-up-unasked` judges that
             if t.ended("commit") is not None or len(commits) < sum(e.outcome != FAIL for e in t.ends):
                 continue  # `committed-lost` judges it; or it may be rolled back
             last = max([e.end for e in t.ends] + [check.at for check in t.checks])
@@ -131,10 +169,9 @@ class Transactions:
         return cases
 
     def _again(
-        self, scene: RunTimeline, groups: Mapping[str, Sequence[str]], everyone: Sequence[Transaction]
+        self, changes: Sequence[_Change], groups: Mapping[str, Sequence[str]], everyone: Sequence[Transaction]
     ) -> list[Part[Case]]:
         """Transactions with more than one copy at the end: those that nothing explains, and the others."""
-        changes = _changes(scene, everyone, self.bound)
         wrong: list[Case] = []
         explained: list[Case] = []
         for t in everyone:
@@ -240,7 +277,8 @@ def _uncommitted(everyone: Sequence[Transaction]) -> list[Case]:
 
 
 def _aborted(everyone: Sequence[Transaction]) -> list[Case]:
-    first = ((t, t.copies[0][1]) for t in everyone if t.send.outcome == FAIL and t.seen)
+    first = [(t, t.copies[0][1]) for t in everyone if t.send.outcome == FAIL and t.seen]
+    first += [(t, t.given_up[0].read) for t in everyone if t.send.outcome == FAIL and t.given_up and not t.seen]
     return [t.case(t.send.start, call.end or 0, call) for t, call in first]
 
 
@@ -248,20 +286,39 @@ def _misled(facts: Facts) -> list[Case]:
     return [t.proven(t.send.start, check.end or check.start, check) for t, check in facts.misled]
 
 
-def _open(t: Transaction, until: int) -> Iterator[tuple[int, int]]:
-    """The times (ns) in which the broker had no decision and did not ask."""
+def _open(t: Transaction, until: int, questions: int) -> Iterator[tuple[int, int]]:
+    """The times (ns) in which the broker had no decision, and had to ask, and did not."""
     decided = min((e.start for e in t.ends if e.outcome != FAIL), default=until)
-    start = t.send.end or t.send.start
-    for at in [check.at for check in t.checks if check.at < decided][:QUESTIONS]:
+    start = (t.send.end or t.send.start) + t.immunity
+    for at in [check.at for check in t.checks if check.at < decided][:questions]:
         yield start, min(at, until)
-        start = at
-    if len(t.checks) < QUESTIONS:
+        start = max(start, at)
+    if len(t.checks) < questions:
         yield start, min(decided, until)
 
 
 def _to_deliver(everyone: Sequence[Transaction]) -> int:
     """The number of transactions with a commit that was acknowledged, or sent one-way."""
     return sum(any(e.outcome == OK or e.one_way for e in t.commits) for t in everyone)
+
+
+def _undecided(facts: Facts) -> str | None:
+    """The reason why the run does not show which half messages were given up, or None."""
+    if not facts.discards or facts.undiscarded:
+        unread = ", ".join(facts.undiscarded[:4]) or "nowhere"
+        return f"the half messages that were given up were not read to the end: {unread}"
+    if not any(t.given_up for t in facts.all):
+        return "no half message was given up"
+    return None
+
+
+def _limit_stats(everyone: Sequence[Transaction]) -> dict[str, Any]:
+    given_up = [t for t in everyone if t.given_up]
+    return {
+        "immune": sum(bool(t.immunity) for t in everyone),
+        "given_up": len(given_up),
+        "given_up_ended": sum(any(e.outcome != FAIL for e in t.ends) for t in given_up),
+    }
 
 
 def _stats(everyone: Sequence[Transaction]) -> dict[str, Any]:
@@ -302,6 +359,12 @@ _ABORTED: Final = "{n} transactions were read although the send of their half me
 _ASKED: Final = "{n} transactions were left open, and no broker asked about them within the limit"
 _MISLED: Final = "{n} questions about transactions reached a producer of another group"
 _AGAIN: Final = "{n} transactions were delivered more than once"
+_EARLY: Final = "{n} half messages were asked about within their immunity time"
+_KEPT: Final = (
+    "{n} half messages had transactionCheckMax questions without an answer, and were not given up: they are not in the "
+    "topic for them, or more questions came"
+)
+_UNASKED: Final = "{n} half messages were given up although no broker had asked about them transactionCheckMax times"
 
 
 def _shown(case: Case) -> Case:
@@ -323,6 +386,7 @@ def _life(t: Transaction) -> str:
         (e.start, f"{e.answer} at {e.node or 'nobody'} {clock(e.end)} ({'one-way' if e.one_way else e.outcome})")
         for e in t.ends
     ]
+    events += [(g.at, f"given up {clock(g.at)} (count of the broker: {g.counted})") for g in t.given_up]
     seen = [f"seen at {queue}:{offset} {clock(call.end or 0)}" for (queue, offset), call in t.copies[:4]]
     told = [text for _, text in sorted(events, key=lambda event: event[0])]
     middle = told if len(told) <= 9 else [*told[:5], "...", *told[-3:]]

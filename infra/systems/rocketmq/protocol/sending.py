@@ -86,6 +86,10 @@ class Check:
     message: Message
 
 
+IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+"""A half message's property: so long after its birth no broker asks about it."""
+
+
 class Sending(Link):
     """A broker, as a producer sees it."""
 
@@ -112,12 +116,22 @@ class Sending(Link):
         return await self._send(Request.SEND_MESSAGE_V2, ext, body, unique["UNIQ_KEY"], deadline_s)
 
     async def send_half(
-        self, topic: str, queue: int, body: bytes, *, group: str = PRODUCERS, deadline_s: float | None = None
+        self,
+        topic: str,
+        queue: int,
+        body: bytes,
+        *,
+        group: str = PRODUCERS,
+        immunity_s: int | None = None,
+        deadline_s: float | None = None,
     ) -> tuple[Sent, Half | None]:
         """The first half of a transaction: stored, but invisible until `end_transaction` commits it. If the broker
-        gave no place, nothing can be ended, but its query may come all the same.
+        gave no place, nothing can be ended, but its query may come all the same. immunity_s: the time in which the
+        broker must not ask; None: its own `transactionTimeOut`.
         """
         properties = {"TRAN_MSG": "true", "PGROUP": group}
+        if immunity_s is not None:
+            properties[IMMUNITY] = str(immunity_s)
         sent = await self.send(
             topic, queue, body, group=group, properties=properties, system_flag=PREPARED, deadline_s=deadline_s
         )
