@@ -8,6 +8,7 @@ The first word of a topic names the type of its messages. The second one says wh
     forgets   the proxy does not know the half message when it is ended
     cuts      the proxy ends the stream of its producer after each question
     silent    the proxy answers only the first settings of a stream
+    half      the answer to a receive ends with an error after its first message
 
 Half messages that nobody ended within 0.2 s are asked about, once.
 """
@@ -56,6 +57,8 @@ class FakeProxy(stubs.MessagingServiceServicer):  # type: ignore[misc, name-defi
         self.producers: dict[str, tuple[SimpleQueue[Any], list[str]]] = {}
         """client -> what to write to its stream, and its topics."""
         self.number = 0
+        self.stored: dict[str, list[Any]] = {}
+        """topic -> its messages."""
 
     def note(self, f: str, **fields: Any) -> None:
         with self.lock, Path(record).open("a") as out:
@@ -71,6 +74,7 @@ class FakeProxy(stubs.MessagingServiceServicer):  # type: ignore[misc, name-defi
             return service.SendMessageResponse(status=status("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"))
         self.number += 1
         done = service.SendResultEntry(status=status("OK"), message_id=facts.message_id, offset=self.number)
+        self.stored.setdefault(topic, []).append(message)
         if kind == "DELAY":
             done.recall_handle = f"handle-{self.number}"
             self.handles.add(done.recall_handle)
@@ -102,9 +106,37 @@ class FakeProxy(stubs.MessagingServiceServicer):  # type: ignore[misc, name-defi
             )
         return service.EndTransactionResponse(status=status("OK"))
 
+    def ReceiveMessage(self, request: Any, context: Any) -> Iterator[Any]:
+        topic, group = request.message_queue.topic.name, request.group.name
+        hidden, wait = request.invisible_duration.ToMilliseconds(), request.long_polling_timeout.ToMilliseconds()
+        known = client(context) in self.producers
+        self.note("receive", topic=topic, group=group, hidden=hidden, wait=wait, most=request.batch_size, known=known)
+        found = self.stored.pop(topic, [])[: request.batch_size]
+        yield service.ReceiveMessageResponse(status=status("OK" if found else "MESSAGE_NOT_FOUND"))
+        for at, message in enumerate(found):
+            message.system_properties.receipt_handle = f"{at} 1700000000000 {hidden} 3 {at} a 0 {at} 4711"
+            yield service.ReceiveMessageResponse(message=message)
+            if "half" in topic:
+                yield service.ReceiveMessageResponse(status=status("INTERNAL_SERVER_ERROR", "reset"))
+                return
+
+    def AckMessage(self, request: Any, context: Any) -> Any:
+        (entry,) = request.entries
+        self.note("ack", topic=request.topic.name, group=request.group.name, handle=entry.receipt_handle)
+        done = service.AckMessageResultEntry(status=status("OK"), receipt_handle=entry.receipt_handle)
+        return service.AckMessageResponse(status=status("OK"), entries=[done])
+
+    def ChangeInvisibleDuration(self, request: Any, context: Any) -> Any:
+        more = request.invisible_duration.ToMilliseconds()
+        self.note("extend", topic=request.topic.name, handle=request.receipt_handle, more=more)
+        if "forgets" in request.topic.name:
+            return service.ChangeInvisibleDurationResponse(status=status("INVALID_RECEIPT_HANDLE"))
+        return service.ChangeInvisibleDurationResponse(status=status("OK"), receipt_handle=f"{request.receipt_handle}+")
+
     def Telemetry(self, commands: Iterator[Any], context: Any) -> Iterator[Any]:
         settings = next(commands).settings
-        topics = [topic.name for topic in settings.publishing.topics]
+        entries = settings.subscription.subscriptions
+        topics = [topic.name for topic in settings.publishing.topics] or [entry.topic.name for entry in entries]
         self.note("settings", topics=topics, kind=definition.ClientType.Name(settings.client_type))
         if any("deaf" in topic for topic in topics):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such producer")

@@ -273,6 +273,17 @@ def answered(answer: Answer, message: int, extra: dict[str, Any]) -> Completion:
     return Completion(answer.outcome.type, message, answer.outcome.why or None, extra)
 
 
+def outcome_completion(
+    outcome: Outcome, requested: Any, value: Any, code: int | None, extra: dict[str, Any]
+) -> Completion:
+    """With `value` if it is ok, else with `requested` and the reason."""
+    if code is not None:
+        extra["code"] = code
+    if outcome.type == "ok":
+        return Completion("ok", value, extra=extra)
+    return Completion(outcome.type, requested, outcome.why, extra)
+
+
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
     """A read's completion: the messages as [offset, id], and the other fields of the broker's answer in `extra`."""
     reported = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}

@@ -2,9 +2,9 @@
 """The senders of `log`, `queue`, `delay` and `transaction`: our own client, and foreign producers (`--client native`,
 `--client grpc`).
 
-Only sends, recalls and ends of transactions use a foreign producer. Our own client does all reads, so the verdict does
-not depend on the foreign client. A foreign producer chooses the queue itself, so each queue is a separate topic
-(`topic_layout(..., apart=True)`).
+Sends, recalls and ends of transactions use a foreign producer, and so do the pops of `queue --consume pop`. Our own
+client does all other reads, so the verdict does not depend on the foreign client. A foreign producer chooses the queue
+itself, so each queue is a separate topic (`topic_layout(..., apart=True)`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Final, Literal, Protocol, runtime_checkable
 
 from harness.api import ClientProtocol, RunContext
 from infra.machines.api import InfraError
 from infra.systems.rocketmq.clients.native import NativeProducer, native_library
 from infra.systems.rocketmq.clients.packages import native_folder, proxy_folder
-from infra.systems.rocketmq.clients.proxy import MessageType, ProxyHalf, ProxyListener, ProxyProducer
+from infra.systems.rocketmq.clients.proxy import MessageType, ProxyHalf, ProxyListener
+from infra.systems.rocketmq.clients.proxy_popping import Prolonged, ProxyPopper, Received, Subscription
 from infra.systems.rocketmq.protocol.link import Answer
 from infra.systems.rocketmq.protocol.sending import Sent
+from infra.systems.rocketmq.servers import artifacts
+
+PROXY_ROUTE_S: Final = 5.0
+"""The time between two looks of a proxy at a route (RocketMQ's default: 20 s)."""
+
+_ROUTES_REFRESHED_SINCE: Final = "5.2.0"
+"""Older proxies have another name for that time (`topicRouteServiceCacheExpiredInSeconds`)."""
 
 
 class Producer(Protocol):
@@ -57,6 +65,39 @@ class TypedProducer(Producer, Protocol):
     ) -> Answer: ...
 
     async def recall(self, topic: str, handle: str, *, deadline_s: float | None = None) -> Answer: ...
+
+
+@runtime_checkable
+class PoppingProducer(Producer, Protocol):
+    """A producer that is a simple consumer as well (`ProxyPopper`)."""
+
+    @property
+    def proxy(self) -> str: ...
+
+    async def receive(
+        self,
+        topic: str,
+        subscription: Subscription,
+        *,
+        invisible_ms: int,
+        most: int,
+        wait_s: float = 0,
+        deadline_s: float | None = None,
+    ) -> Received: ...
+
+    async def ack(
+        self, topic: str, handle: str, subscription: Subscription, *, deadline_s: float | None = None
+    ) -> Answer: ...
+
+    async def change_invisible_time(
+        self,
+        topic: str,
+        handle: str,
+        invisible_ms: int,
+        subscription: Subscription,
+        *,
+        deadline_s: float | None = None,
+    ) -> Prolonged: ...
 
 
 class Producers:
@@ -110,6 +151,14 @@ class Foreign:
         producer = self._join()
         if not isinstance(producer, TypedProducer):
             raise TypeError(f"{type(producer).__name__} sends neither delayed messages nor transactions")
+        return producer
+
+    @property
+    def popping(self) -> PoppingProducer:
+        """The producer of this thread. Raises TypeError for one that does not pop."""
+        producer = self._join()
+        if not isinstance(producer, PoppingProducer):
+            raise TypeError(f"{type(producer).__name__} does not pop")
         return producer
 
     def _join(self) -> Producer:
@@ -166,8 +215,15 @@ class Grpc(MessageClient):
         packages, proxies = await _proxies(context)
         raft_log = context.deployment.record.traits.raft_log
         return Producers(
-            lambda thread: ProxyProducer(packages, proxies, deadline_s=deadline_s, raft_log=raft_log, first=thread)
+            lambda thread: ProxyPopper(packages, proxies, deadline_s=deadline_s, raft_log=raft_log, first=thread)
         )
+
+
+def proxy_routes(version: str | None) -> Mapping[str, str]:
+    """The setting with which a proxy of a version (None: the default one) looks up routes every PROXY_ROUTE_S."""
+    old = artifacts.before(version or artifacts.DEFAULT_VERSION, _ROUTES_REFRESHED_SINCE)
+    name = "ExpiredIn" if old else "Refresh"
+    return {f"proxy.topicRouteServiceCache{name}Seconds": str(int(PROXY_ROUTE_S))}
 
 
 async def proxy_listeners(context: RunContext, topics: Sequence[str]) -> list[ProxyListener]:

@@ -23,12 +23,14 @@ from infra.systems.outcome import Outcome
 from results.deployment import DeploymentRecord
 from results.figures import SECOND
 from results.op import UNREADABLE, Op
-from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
+from workloads.brokers import READ_DEADLINE_S, BrokerClient, outcome_completion, read_completion, shown_id
+from workloads.clients import Foreign
 from workloads.consuming import Consumers, Drain
 from workloads.log import LogOptions, LogWorkload
-from workloads.messages import reader_count
+from workloads.messages import HANDING_NOTHING_OVER, reader_count
 from workloads.places import Queue, queue_of
 from workloads.popping import INVISIBLE_MS, PopDrain, Poppers
+from workloads.proxy_pops import pop_by_proxy, proxy_settings, start_at_zero
 from workloads.resets import RESET, Resets, reset
 
 if TYPE_CHECKING:
@@ -86,8 +88,14 @@ class QueueWorkload(LogWorkload):
         self.group = ""
         self.pops = self.options.consume == "pop"
         self.invisible_ms = int(self.options.invisible * 1000)
-        if self.pops and plan.client not in (None, "remoting"):
-            raise PlanError(f"client is {plan.client!r}; with --consume pop only remoting is right")
+        self.proxied = self.pops and plan.client == "grpc"
+        if self.pops and plan.client == "native":
+            raise PlanError("client is 'native'; with --consume pop only remoting and grpc are right")
+        if self.proxied and plan.server.topology not in (None, *HANDING_NOTHING_OVER):
+            raise PlanError(
+                f"topology is {plan.server.topology!r}; with --consume pop and --client grpc only "
+                f"{', '.join(HANDING_NOTHING_OVER)} are right"
+            )
         if self.options.resets and plan.concurrency < 3:
             raise PlanError(
                 f"concurrency is {plan.concurrency}; with --resets, {self.name} needs 3 clients: an administrator, a "
@@ -99,6 +107,8 @@ class QueueWorkload(LogWorkload):
         self.group = f"consumers-{context.run}"
         groups = context.deployment.record.groups if self.pops else {}
         await self.make(context, [self.group, *_escape_readers(groups)])
+        if self.proxied:
+            await start_at_zero(self.places, self.group)
 
     def client(self, context: RunContext, thread: int) -> Client:
         return self.connect(QueueOps, thread)
@@ -141,6 +151,8 @@ class QueueWorkload(LogWorkload):
 
     def server_settings(self) -> Mapping[str, str]:
         settings = super().server_settings()
+        if self.proxied:
+            settings = {**settings, **proxy_settings(self.plan.server.version)}
         return {**settings, "broker.useServerSideResetOffset": "true"} if self.options.resets else settings
 
     @classmethod
@@ -196,6 +208,8 @@ class QueueOps(BrokerClient):
     async def _at_master(self, op: Op) -> Completion:
         """One attempt at the node that this client considers the master of the queue's group."""
         queue, group = queue_of(op.key), op.extra["group"]
+        if self.foreign is not None and op.f in ("pop", "ack", "extend"):
+            return await self._at_proxy(self.foreign, op)
         extra: dict[str, Any] = {"group": group}
         await self.pause()
         if op.f == "pop" and not self.places.controllers:
@@ -229,7 +243,14 @@ class QueueOps(BrokerClient):
             answer = await broker.committed_offset(*where, deadline_s=min(READ_DEADLINE_S, self.deadline_s))
         self.learn(queue.group, node, answer.outcome)
         value = answer.value if op.f == "committed" else op.value
-        return _completion(answer.outcome, op.value, value, answer.code, extra)
+        return outcome_completion(answer.outcome, op.value, value, answer.code, extra)
+
+    async def _at_proxy(self, foreign: Foreign, op: Op) -> Completion:
+        """One attempt of a consumer at a proxy, which finds the master by itself."""
+        await self.pause()
+        outcome, done = await pop_by_proxy(foreign.popping, self.places, op, POP_BATCH, self.deadline_s)
+        self._refused = outcome.type == "fail"
+        return done
 
     async def _drain(self, op: Op, queue: Queue, node: str, extra: dict[str, Any]) -> Completion:
         """Reads the committed offset of the group and the end of the queue from the broker. A client that pops has no
@@ -269,7 +290,7 @@ class QueueOps(BrokerClient):
             ]
             for message, handle in popped.messages
         ]
-        return _completion(popped.outcome, op.value, value, popped.code, extra)
+        return outcome_completion(popped.outcome, op.value, value, popped.code, extra)
 
     async def _settle(self, op: Op, queue: Queue, node: str, extra: dict[str, Any]) -> Completion:
         """Acknowledge a delivery, or ask for more time for it: the topic is the one popped from, whatever the key."""
@@ -278,20 +299,11 @@ class QueueOps(BrokerClient):
         if op.f == "ack":
             acked = await broker.ack(topic, op.value[0], group=group)
             self.learn(queue.group, node, acked.outcome)
-            return _completion(acked.outcome, op.value, op.value, acked.code, extra)
+            return outcome_completion(acked.outcome, op.value, op.value, acked.code, extra)
         handle, more_ms = op.value
         extended = await broker.change_invisible_time(topic, handle, more_ms, group=group)
         self.learn(queue.group, node, extended.outcome)
         if extended.outcome.type == "ok" and extended.handle is None:
             return Completion("info", op.value, "granted without a new handle", extra)
         value = [extended.handle.text] if extended.handle is not None else op.value
-        return _completion(extended.outcome, op.value, value, extended.code, extra)
-
-
-def _completion(outcome: Outcome, requested: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
-    """With `value` if it is ok, else with `requested` and the reason."""
-    if code is not None:
-        extra["code"] = code
-    if outcome.type == "ok":
-        return Completion("ok", value, extra=extra)
-    return Completion(outcome.type, requested, outcome.why, extra)
+        return outcome_completion(extended.outcome, op.value, value, extended.code, extra)

@@ -28,14 +28,14 @@ from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
 from infra.systems.rocketmq.applications.java import JavaProgram
-from infra.systems.rocketmq.servers import NAMESRV, artifacts
+from infra.systems.rocketmq.servers import NAMESRV
 from results.deployment import DeploymentRecord
 from results.figures import SECOND
 from results.op import INVOKE, OK, Op
 from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
 from workloads.asked import AskedProducer, ProxyAsked
-from workloads.clients import proxy_listeners
+from workloads.clients import PROXY_ROUTE_S, proxy_listeners, proxy_routes
 from workloads.messages import HANDING_NOTHING_OVER, PHASE, MessageWorkload, read_rounds, reader_count
 from workloads.places import Queue
 from workloads.reading import Polls, ReadToEnd
@@ -61,14 +61,8 @@ BATCH_S: Final = 0.5
 message up after so many questions (RocketMQ's default), and store their decisions in batches.
 """
 
-PROXY_ROUTE_S: Final = 5.0
 PROXY_HEARTBEAT_S: Final = 5.0
-"""Settings of proxies: the times between two looks at a route, and between two heartbeats that name their producers to
-the brokers (RocketMQ's defaults: 20 s each).
-"""
-
-_ROUTES_REFRESHED_SINCE: Final = (5, 2, 0)
-"""Older proxies have another name for the time between two looks (`topicRouteServiceCacheExpiredInSeconds`)."""
+"""The time between two heartbeats of a proxy that name its producers to the brokers (RocketMQ's default: 20 s)."""
 
 Answer = Literal["commit", "rollback"]
 
@@ -371,11 +365,8 @@ class TransactionWorkload(MessageWorkload):
         }
 
     def _proxy_settings(self) -> Mapping[str, str]:
-        version = self.plan.server.version or artifacts.DEFAULT_VERSION
-        renamed = tuple(map(int, version.split("."))) >= _ROUTES_REFRESHED_SINCE
-        route = "topicRouteServiceCacheRefreshSeconds" if renamed else "topicRouteServiceCacheExpiredInSeconds"
         return {
-            f"proxy.{route}": str(int(PROXY_ROUTE_S)),
+            **proxy_routes(self.plan.server.version),
             "proxy.transactionHeartbeatPeriodSecond": str(int(PROXY_HEARTBEAT_S)),
         }
 

@@ -10,6 +10,7 @@ import pytest
 from checkers.base.api import Checker
 from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Replayed, Retried
 from checkers.messages.consuming.resets import BACK, PAST
+from results.op import OpType
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
@@ -299,6 +300,45 @@ def test_a_delay_level_that_its_consumer_named_counts() -> None:
         assert [(a.name, a.cases) for a in early.anomalies] == [("retried-early", 1)]
     anew = again(9.2, retry, 0, level=4, fault=True)
     assert (anew.verdict, [(e.rule, e.used) for e in anew.excuses]) == (Verdict.VALID, [("retried-early", 1)])
+
+
+def changed(*, again: float, mode: float | None, type_: OpType = "ok", then: float | None = None) -> CheckResult:
+    """A message that one member finished at 2 s comes to the other one `again`; the mode of the group is changed."""
+    story = TimedStory()
+    for at, member in ((0.1, "m0"), (0.2, "m1")):
+        story.call(at, "join", None, None, f"{member}-1", group="g", member=member)
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {}})
+    for at, kind in ((mode, type_), (then, "ok")):
+        if at is not None:
+            story.call(at, "mode", None, "POP", "POP", kind, group="g")  # type: ignore[arg-type]
+    for member, start in (("m0", 2.0), ("m1", again)):
+        began = int((300 - start) * S)
+        events = [["delivered", began, 1, 1, "t:a:0", 0, 1, 0, None], ["done", began - S // 100, 1, 1, True]]
+        story.call(300, "take", None, None, events, group="g", member=member)
+    shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
+    story.call(301, "replica-read", "t:a:0", 0, [[0, 1]], **shown)
+    return Delivered(holds=False, quiet_s=10).check(story.run())
+
+
+def test_a_change_of_the_mode_may_bring_messages_again_for_a_while() -> None:
+    """Counted for 60 s; for longer if not every replica took it. Without a change nothing brings them again."""
+    for result in (
+        changed(again=5, mode=4),
+        changed(again=60, mode=4),
+        changed(again=150, mode=4, type_="info"),
+        changed(again=150, mode=4, type_="info", then=100),
+    ):
+        assert result.verdict == Verdict.VALID
+        assert [(e.rule, e.used) for e in result.excuses] == [("redelivered", 1)]
+        assert "changed the mode of the group" in result.excuses[0].why
+    for result in (
+        changed(again=5, mode=None),
+        changed(again=5, mode=6),
+        changed(again=66, mode=4),
+        changed(again=5, mode=4, type_="fail"),
+        changed(again=170, mode=4, type_="info", then=100),
+    ):
+        assert [(a.name, a.cases) for a in result.anomalies] == [("redelivered-to-holder", 1)]
 
 
 def killed(*, acking: bool) -> CheckResult:

@@ -16,7 +16,8 @@ import pytest
 
 from infra.machines.api import InfraError
 from infra.systems.rocketmq.clients.packages import proxy_folder
-from infra.systems.rocketmq.clients.proxy import ProxyError, ProxyListener, ProxyProducer, ProxyQuestion
+from infra.systems.rocketmq.clients.proxy import ProxyError, ProxyListener, ProxyQuestion
+from infra.systems.rocketmq.clients.proxy_popping import ProxyPopper, Subscription
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +36,8 @@ class Fake:
     record: Path
     process: subprocess.Popen[str]
 
-    async def producer(self) -> ProxyProducer:
-        producer = ProxyProducer(self.packages, {"n1": ("127.0.0.1", self.port)}, deadline_s=BUSY)
+    async def producer(self) -> ProxyPopper:
+        producer = ProxyPopper(self.packages, {"n1": ("127.0.0.1", self.port)}, deadline_s=BUSY)
         await producer.open()
         return producer
 
@@ -191,3 +192,61 @@ def test_a_proxy_that_takes_no_producer_or_is_not_there_is_reported(fake: Fake) 
         await listener.close()
 
     run(test)
+
+
+def test_a_simple_consumer_receives_extends_and_acknowledges(fake: Fake) -> None:
+    group = Subscription("g", ["NORMAL-1", "NORMAL-forgets"])
+
+    async def test() -> None:
+        popper = await fake.producer()
+        assert (await popper.receive("NORMAL-1", group, invisible_ms=6000, most=8)).messages == []
+        for topic in group.topics:
+            for body in (b"7", b"8 x"):
+                assert (await popper.send(topic, body)).outcome.type == "ok"
+        got = await popper.receive("NORMAL-1", group, invisible_ms=6000, most=8, wait_s=1)
+        assert (got.outcome.type, got.code) == ("ok", 20000)
+        assert [(one.body, one.handle.offset, one.handle.retry) for one in got.messages] == [
+            (b"7", 0, 0),
+            (b"8 x", 1, 1),
+        ]
+        first = got.messages[0]
+        assert first.text == "0 1700000000000 6000 3 0 a 0 0 4711"
+        longer = await popper.change_invisible_time("NORMAL-1", first.text, 9000, group)
+        assert (longer.outcome.type, longer.text) == ("ok", f"{first.text}+")
+        acked = await popper.ack("NORMAL-1", longer.text or "", group)
+        assert (acked.outcome.type, acked.code) == ("ok", 20000)
+        late = await popper.change_invisible_time("NORMAL-forgets", "x", 9000, group)
+        assert (late.outcome.type, late.code) == ("fail", 40013)
+        await popper.close()
+
+    run(test)
+    empty, full = fake.requests("receive")
+    assert empty == {"topic": "NORMAL-1", "group": "g", "hidden": 6000, "wait": 0, "most": 8, "known": True}
+    assert full == {**empty, "wait": 1000}
+    assert [one["handle"][-5:] for one in fake.requests("ack")] == ["4711+"]
+    assert fake.requests("settings") == [{"topics": list(group.topics), "kind": "SIMPLE_CONSUMER"}]
+
+
+def test_a_receive_whose_outcome_is_unknown_is_no_failure(fake: Fake) -> None:
+    """The messages are hidden then. Without a stream nothing was requested."""
+    group = Subscription("g", ["NORMAL-half"])
+
+    async def test() -> None:
+        popper = await fake.producer()
+        await popper.send("NORMAL-half", b"7")
+        half = await popper.receive("NORMAL-half", group, invisible_ms=6000, most=8)
+        assert half.outcome.type == "info"
+        assert "the answer is not complete: 20000 OK, 50001 reset, 1 messages" in half.outcome.why
+        other = Subscription("g-deaf", ["NORMAL-deaf"])
+        refused = await popper.receive("NORMAL-deaf", other, invisible_ms=6000, most=8)
+        assert refused.outcome.type == "fail"
+        assert "nothing was sent" in refused.outcome.why
+        assert "INVALID_ARGUMENT: no such producer" in refused.outcome.why
+        fake.process.kill()
+        fake.process.wait()
+        gone = [await popper.receive("NORMAL-half", group, invisible_ms=6000, most=8, deadline_s=2) for _ in range(2)]
+        assert gone[-1].outcome.type == "fail"
+        await popper.close()
+
+    run(test)
+    assert [one["topic"] for one in fake.requests("receive")] == ["NORMAL-half"]

@@ -62,6 +62,10 @@ def test_brokers() -> None:
             await broker.create_group("g", orderly=True)
             assert json.loads(server.last.body)["groupName"] == "g"
             assert json.loads(server.last.body)["consumeMessageOrderly"] is True
+            await broker.set_request_mode("t", "g", "POP")
+            assert server.last.code == 401
+            asked = json.loads(server.last.body)
+            assert asked == {"topic": "t", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0}
             await broker.delete_topic("t")
             server.body = b'{"offsetTable":{2:9}}'
             assert await broker.delay_offsets() == {2: 9}

@@ -163,6 +163,12 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"resets": "5s"}, "needs 6 clients: 3 members, an administrator and two producers"),
         ({"resets": "5s", "members": 1, "listener": "broadcast"}, "each member keeps its own offsets"),
         ({"resets": "5s", "members": 1, "reset_by": "members"}, "at least 15 s is right"),
+        ({"mode_changes_every": "30s"}, "mode_changes_every is 30 s; it needs --mode pop"),
+        ({"mode": "pop", "mode_changes_every": "2s"}, "mode_changes_every is 2 s; at least 5 s is right"),
+        ({"mode": "pop", "library": "lite-pull"}, "mode is 'pop'; it needs --library remoting, --listener concurr"),
+        ({"mode": "pop", "listener": "orderly"}, "mode is 'pop'; it needs --library remoting, --listener concurrently"),
+        ({"mode": "pop", "failing": 1.0}, "failing is 1; with --mode pop only 0 is right"),
+        ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5; with --mode pop only 0 is right"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:

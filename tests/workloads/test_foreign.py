@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from harness.api import RunContext
-from harness.plan.plan import Plan, PlanError
+from harness.plan.plan import Plan, PlanError, ServerPlan
 from infra.machines.api import InfraError
 from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.protocol.sending import Sent
@@ -125,8 +125,16 @@ def test_a_producer_outlives_its_user_until_nobody_is_left() -> None:
 
 
 def test_what_cannot_be_had_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"client is 'native'; with --consume pop only remoting is right"):
+    with pytest.raises(PlanError, match=r"client is 'native'; with --consume pop only remoting and grpc are right"):
         QueueWorkload(Plan(workload="queue", client="native", options={"consume": "pop"}))
+    acting = ServerPlan(topology="slave-acting-master")
+    with pytest.raises(
+        PlanError, match=r"topology is 'slave-acting-master'; with --consume pop and --client grpc only c"
+    ):
+        QueueWorkload(Plan(workload="queue", client="grpc", server=acting, options={"consume": "pop"}))
+    QueueWorkload(Plan(workload="queue", client="grpc", server=acting))
+    with pytest.raises(TypeError, match="Noted does not pop"):
+        _ = Foreign(Producers(lambda thread: Noted()), 0).popping
     assert asyncio.run(Remoting().producers(context(), 5)) is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workloads.clients.proxy_folder", lambda: None)

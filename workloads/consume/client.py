@@ -13,6 +13,7 @@ from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, sent_completion
 from workloads.consume.crew import Consumers
+from workloads.consume.modes import change_mode
 from workloads.consume.sender import Sender
 from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
@@ -57,6 +58,8 @@ class ConsumeOps(QueueOps):
                 return await self.crew.invoke(op)
             case "dead-letters":
                 return await self._dead_letters(op)
+            case "mode":
+                return await change_mode(self.places, op, self.deadline_s)
             case "named-members" | "consume-stats":
                 return await self._as_administrator(op)
             case "committed":

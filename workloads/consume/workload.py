@@ -34,6 +34,7 @@ from workloads.applications.members import Members
 from workloads.brokers import BODY_SIZE
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Consumers
+from workloads.consume.modes import MODE, start_with
 from workloads.consume.sender import Sender
 from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
@@ -68,7 +69,13 @@ _REVIVED_S: Final = 20.0
 """The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
 for late acknowledgements."""
 
+_POP_INVISIBLE_S: Final = 10
+"""The time for which a message that a push consumer popped is hidden from the others (60 s by default)."""
+
 _TRIES: Final = 3
+
+_MODES_S: Final = 5.0
+"""The least time between two changes of the mode."""
 
 _COMMIT_MS: Final = 5000
 
@@ -91,6 +98,14 @@ class ConsumeOptions:
         "remoting",
         "The members' client: of the remoting protocol, a push consumer or one that polls (lite-pull), or a push "
         "consumer through a proxy; of gRPC, a push or a simple consumer.",
+    )
+    mode: Literal["pull", "pop"] = option(
+        "pull",
+        "With --library remoting: the members pull, or they pop, as an administrator sets it "
+        "(SET_MESSAGE_REQUEST_MODE).",
+    )
+    mode_changes_every: Seconds = option(
+        Seconds(0), "With --mode pop: so often an administrator changes between pull and pop. 0: never."
     )
     application: str | None = option(
         None,
@@ -209,6 +224,7 @@ class ConsumeWorkload(MessageWorkload):
                 f"delay_level is {self.options.delay_level}; it needs --library remoting, --listener concurrently and "
                 "--failing"
             )
+        self._check_mode()
         self.work = Work(
             self.options.failing,
             self.options.fails,
@@ -224,12 +240,13 @@ class ConsumeWorkload(MessageWorkload):
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
         self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
+        self.quiet_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
         # Members of a broadcast group are behind one by one, and a group that is reset is behind with what it had got:
         # nobody counts these messages.
         self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
         # A proxy has the members' heartbeats, and pops need no queues.
-        self.direct = self.options.library in _DIRECT and self.options.application is None
+        self.direct = self.options.library in _DIRECT and self.options.application is None and not self.popping
         self.lags = self.direct and self.options.listener != "broadcast"
         # A member that was killed keeps the locks of its queues.
         locks = self.options.listener == "orderly"
@@ -238,6 +255,25 @@ class ConsumeWorkload(MessageWorkload):
         self.astray_s = self.settled_s + (0 if locks else HEARTBEAT_S) + 3
         self._crew: Consumers | None = None
         self._sender: Sender | None = None
+
+    def _check_mode(self) -> None:
+        """Raises PlanError for options that do not go with the mode."""
+        options = self.options
+        self.popping = options.mode == "pop"
+        if options.mode_changes_every and not self.popping:
+            raise PlanError(f"mode_changes_every is {options.mode_changes_every:g} s; it needs --mode pop")
+        if not self.popping:
+            return
+        if options.library != "remoting" or options.application is not None or options.listener != "concurrently":
+            raise PlanError("mode is 'pop'; it needs --library remoting, --listener concurrently, and no --application")
+        for name in ("failing", "resets"):
+            if getattr(options, name):
+                raise PlanError(f"{name} is {getattr(options, name):g}; with --mode pop only 0 is right")
+        if options.mode_changes_every and options.mode_changes_every < _MODES_S:
+            raise PlanError(
+                f"mode_changes_every is {options.mode_changes_every:g} s; at least {_MODES_S:g} s is right: members "
+                "look at it every 20 s"
+            )
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -280,6 +316,9 @@ class ConsumeWorkload(MessageWorkload):
             consume["tags"] = " || ".join(WANTED)
         elif self.options.filter == "sql":
             consume["sql"] = f"TAGS in ({', '.join(repr(tag) for tag in WANTED)})"
+        if self.popping:
+            await start_with(self.places, self.group, "POP")
+            consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(versions[0]), self.options.application
         program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
@@ -330,7 +369,14 @@ class ConsumeWorkload(MessageWorkload):
                 whole=self.options.reset_by == "members",
             )
             others = gen.any_(admin, gen.reserve(1, None, default=others))
+        if self.options.mode_changes_every:
+            changes = gen.rate(1 / self.options.mode_changes_every, self._mode)
+            others = gen.any_(changes, others)
         return gen.reserve(self.options.members, members, default=others)
+
+    def _mode(self, n: int) -> Invocation:
+        """A change of the mode: the first one to pull."""
+        return Invocation(MODE, None, "POP" if n % 2 else "PULL", {"group": self.group})
 
     def _of_brokers(self, f: str) -> list[Invocation]:
         """An op for each broker group, whose key is the first queue there."""
@@ -384,7 +430,7 @@ class ConsumeWorkload(MessageWorkload):
 
         listener = self.options.listener
         wanted = self.wanted
-        delivered = Delivered(wanted, holds=not self.grpc, quiet_s=self.quiet_s - 2)
+        delivered = Delivered(wanted, holds=not (self.grpc or self.popping), quiet_s=self.quiet_s - 2)
         of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
         if listener == "orderly":
             of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None))
@@ -392,7 +438,8 @@ class ConsumeWorkload(MessageWorkload):
             of_group.append(
                 Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
             )
-        if not (self.fifo and self.options.failing):  # a message that failed holds the others up
+        # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
+        if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
             of_group.append(Prompt())
         if self.options.resets:
             every = deployment.traits.offsets_copied_s or 10.0
@@ -416,7 +463,8 @@ class ConsumeWorkload(MessageWorkload):
 
     @property
     def needed(self) -> Sequence[str]:
-        return ["send", "join", "take", *([RESET] if self.options.resets else [])]
+        changes = [MODE] if self.options.mode_changes_every else []
+        return ["send", "join", "take", *([RESET] if self.options.resets else []), *changes]
 
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged."""

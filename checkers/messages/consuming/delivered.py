@@ -22,6 +22,7 @@ from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
+from results.history import History
 from results.record import RunRecord
 from results.verdict import CheckResult, Excuse
 
@@ -30,6 +31,11 @@ _SLACK_S: Final = 8.0
 
 _ACK_S: Final = 5.0
 """The longest time between a success and the client's acknowledgement of it."""
+
+FOLLOWED_S: Final = 60.0
+"""The longest time from a change of the mode until nothing comes again because of it: 20 s until the next rebalance of
+each member, 10 s for which what it popped is hidden, and 20 s for its return; with a reserve.
+"""
 
 _SKIPPED: Final = "{n} messages were never delivered to the group, which committed an offset behind them"
 _AT_LEAST_ONCE: Final = "at-least-once"
@@ -133,6 +139,7 @@ class _Judged:
     ) -> None:
         self.scene, self.holds, self.quiet = scene, holds, quiet
         self.told = told
+        self.modes = list(_mode_changes(run.history))
         self.resets = MemberResets(run.history)
         self.passed: Counter[str] = Counter()
         self.properties = properties = properties_of(run.history)
@@ -258,6 +265,8 @@ class _Judged:
             start = self.by_id[after.id][0].start - int(_ACK_S * SECOND)
             if self.scene.in_force(start, after.start):
                 return "a fault since its first delivery"
+            if any(since <= after.start <= until for since, until in self.modes):
+                return "an administrator had changed the mode of the group (pull or pop)"
             changed = any(start < period.since <= after.start for period in self.scene.masters_of(group_of(after.key)))
             return "a change of master since its first delivery" if changed else None
         if after.life.member == before.life.member and after.life != before.life:
@@ -267,6 +276,17 @@ class _Judged:
         if self.told.moved(after.life, after.key, before.start, after.start):
             return "its member had lost the queue, and got it again"
         return None
+
+
+def _mode_changes(history: History) -> Iterator[tuple[int, int]]:
+    """Yields the times (ns) from, until, in which a change of the mode may bring messages again: members follow one by
+    one, and what they had pulled and not committed, or popped and not acknowledged, comes to the others. If not every
+    replica took it, members follow now the one, now the other mode, until all replicas took another one.
+    """
+    calls = [call for call in history.clients.calls if call.invoke.f == "mode" and call.outcome != "fail"]
+    for n, call in enumerate(calls):
+        sure = (one.end for one in calls[n:] if one.outcome == "ok" and one.end is not None)
+        yield call.start, next(sure, history[-1].time) + int(FOLLOWED_S * SECOND)
 
 
 def _committed(run: RunRecord) -> Mapping[str, int]:

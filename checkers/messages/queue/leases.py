@@ -73,9 +73,9 @@ class Lease:
 
     @property
     def node(self) -> str:
-        """The node that delivered it."""
-        done = self.call.completion
-        return str((done.extra if done is not None else {}).get("node") or self.call.invoke.extra.get("node"))
+        """The node that delivered it; through a proxy, the proxy."""
+        extra = self.call.completion.extra if self.call.completion is not None else {}
+        return str(extra.get("node") or extra.get("proxy") or self.call.invoke.extra.get("node"))
 
 
 Forgotten = tuple[int, int, Lease]

@@ -114,7 +114,7 @@ final class PushConsumer implements Application.Part {
         for (MessageExt message : messages) {
             long n = deliveries.incrementAndGet();
             pipe.tell("delivered", "name", name, "n", n, "topic", queue.getTopic(), "broker", queue.getBrokerName(),
-                    "queue", queue.getQueueId(), "offset", message.getQueueOffset(), "attempt",
+                    "queue", queue.getQueueId() < 0 ? message.getQueueId() : queue.getQueueId(), "offset", message.getQueueOffset(), "attempt",
                     message.getReconsumeTimes(), "id", message.getMsgId(), "tags", message.getTags(), "keys",
                     message.getKeys(), "body", Pipe.text(message.getBody()));
             boolean done = message.getReconsumeTimes() >= number(message, "fails");

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 from infra.systems.outcome import Outcome, OutcomeType
 from infra.systems.rocketmq.clients.worker import NotStarted, Standby, Worker, WorkerError
 from infra.systems.rocketmq.protocol.link import Answer
-from infra.systems.rocketmq.protocol.outcomes import SENDS, Operation, outcome_of
+from infra.systems.rocketmq.protocol.outcomes import ACKS, POPS, SENDS, Operation, outcome_of
 from infra.systems.rocketmq.protocol.sending import Sent
 
 _GRACE_S: Final = 0.5
@@ -33,7 +33,7 @@ _LISTENING_S: Final = 10.0
 _BUSY: Final = 42900
 
 _ENDS: Final[Set[Operation]] = frozenset({"end"})
-_ALL: Final = SENDS | _ENDS
+_ALL: Final = SENDS | _ENDS | POPS | ACKS
 
 MessageType = Literal["NORMAL", "DELAY", "TRANSACTION"]
 
@@ -63,7 +63,15 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         "EndTransactionActivity and ClusterMessageService.endTransactionOneway",
         operations=_ENDS,
     ),
-    Line(20000, 20000, "ok", "", "SendMessageActivity: SEND_OK; RecallMessageActivity: the broker's SUCCESS", 0),
+    Line(20000, 20000, "ok", "", "SendMessageActivity: SEND_OK; the others: the broker's SUCCESS", 0),
+    Line(
+        40401,
+        40401,
+        "ok",
+        "",
+        "ReceiveMessageResponseStreamWriter: MESSAGE_NOT_FOUND, no message now",
+        operations=POPS,
+    ),
     Line(40000, 40499, "fail", "refused by the proxy", "its validation, permissions and routes, before the broker"),
     Line(41300, 41399, "fail", "too big or empty: refused by the proxy", "GrpcValidator and SendMessageActivity"),
     Line(42800, 42999, "fail", "too busy: refused by the proxy", "its own limits; of a broker SYSTEM_BUSY", 2),
@@ -160,9 +168,9 @@ class ProxyProducer:
         """Sends a message. deliver_ms: when a message of the kind DELAY is due (ms since 1970)."""
         due = {} if deliver_ms is None else {"deliver_ms": deliver_ms}
         request = {"do": "send", "topic": topic, "body": body.decode(), "kind": kind, **due}
-        reply = await self._ask(self.proxy, request, deadline_s)
+        reply = await self.ask(self.proxy, request, deadline_s)
         sent = _sent(reply, self.raft_log)
-        self._learn(sent.outcome)
+        self.learn(sent.outcome)
         return sent
 
     async def send_half(
@@ -189,20 +197,20 @@ class ProxyProducer:
             "as": end.upper(),
             "asked": half.checked,
         }
-        return _answer("end", await self._ask(half.proxy, request, deadline_s), self.raft_log)
+        return answer_of("end", await self.ask(half.proxy, request, deadline_s), self.raft_log)
 
     async def recall(self, topic: str, handle: str, *, deadline_s: float | None = None) -> Answer:
         """Takes a message of the kind DELAY back before its time (from 5.3.2 on, with recallMessageEnable=true)."""
         request = {"do": "recall", "topic": topic, "handle": handle}
-        answer = _answer("recall", await self._ask(self.proxy, request, deadline_s), self.raft_log)
-        self._learn(answer.outcome)
+        answer = answer_of("recall", await self.ask(self.proxy, request, deadline_s), self.raft_log)
+        self.learn(answer.outcome)
         return answer
 
     async def close(self) -> None:
         """Ends the process. The next send starts another one."""
         await self._standby.close()
 
-    async def _ask(self, proxy: str, request: Mapping[str, Any], deadline_s: float | None) -> Mapping[str, Any]:
+    async def ask(self, proxy: str, request: Mapping[str, Any], deadline_s: float | None) -> Mapping[str, Any]:
         """The reply of a proxy's process to one attempt; without one, the reason for its absence."""
         limit = self.deadline_s if deadline_s is None else deadline_s
         try:
@@ -214,7 +222,8 @@ class ProxyProducer:
         except WorkerError as e:
             return {"broken": str(e)}
 
-    def _learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: Outcome) -> None:
+        """Goes on to the next proxy after anything but success."""
         if outcome.type != "ok":
             self._at = (self._at + 1) % len(self.proxies)
 
@@ -271,7 +280,7 @@ def outcome_of_code(
     line = _line(code, why, operation)
     if line is None:
         return Outcome("info", f"{code} {name}: {why}")
-    if code == _BUSY and why.startswith("[") and operation in SENDS:
+    if code == _BUSY and why.startswith("["):
         return outcome_of(operation, 2, why, raft_log)
     return Outcome(line.type, "" if line.type == "ok" else f"{code} {name}: {line.why} ({why})")
 
@@ -281,7 +290,7 @@ def _line(code: int, why: str, operation: Operation) -> Line | None:
     return next((line for line in fits if line.says in why), None)
 
 
-def _answer(operation: Operation, reply: Mapping[str, Any], raft_log: bool | None) -> Answer:
+def answer_of(operation: Operation, reply: Mapping[str, Any], raft_log: bool | None) -> Answer:
     """The answer to an operation, from what the process reported. `code`: the proxy's own."""
     if "refused" in reply:
         return Answer(Outcome("fail", f"nothing was sent: {reply['refused']}"))
@@ -295,7 +304,7 @@ def _answer(operation: Operation, reply: Mapping[str, Any], raft_log: bool | Non
 
 def _sent(reply: Mapping[str, Any], raft_log: bool | None) -> Sent:
     """The result of a send. `code`: the broker's, if the proxy's stands for one."""
-    answer = _answer("send", reply, raft_log)
+    answer = answer_of("send", reply, raft_log)
     if answer.code is None:
         return Sent(answer.outcome)
     offset, line = reply.get("offset"), _line(answer.code, reply["why"], "send")

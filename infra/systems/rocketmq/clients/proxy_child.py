@@ -7,7 +7,9 @@ and reports the last of three errors alone. Its package is entered without its `
 metrics.
 
 Each request names the proxy, as `address`. `send`, `recall` and `end` are one request each. `listen` keeps a Telemetry
-stream open, as a producer of the topics that it names, and returns what the proxy asked on it.
+stream open, as a producer of the topics that it names, and returns what the proxy asked on it. `receive`, `ack` and
+`extend` are one request each too, of a simple consumer, whose Telemetry stream is opened first: a proxy serves no
+others.
 """
 
 from __future__ import annotations
@@ -93,11 +95,11 @@ class Proxy:
         if "deliver_ms" in request:
             message.system_properties.delivery_timestamp.FromMilliseconds(request["deliver_ms"])
         grpc_request = self.service.SendMessageRequest(messages=[message])
-        reply = self._ask(request["timeout_s"], self.stub.SendMessage, grpc_request)
+        reply = self.ask(request["timeout_s"], self.stub.SendMessage, grpc_request)
         if isinstance(reply, dict):
             return reply
         entry = reply.entries[0] if reply.entries else None
-        answer = self._answer(entry.status if entry is not None else reply.status)
+        answer = self.answer(entry.status if entry is not None else reply.status)
         if entry is not None and entry.message_id:
             answer |= {"offset": entry.offset, "message_id": entry.message_id}
             for name in ("transaction_id", "recall_handle"):
@@ -109,8 +111,8 @@ class Proxy:
         """Takes a delayed message back."""
         topic = self.definition.Resource(name=request["topic"])
         grpc_request = self.service.RecallMessageRequest(topic=topic, recall_handle=request["handle"])
-        reply = self._ask(request["timeout_s"], self.stub.RecallMessage, grpc_request)
-        return reply if isinstance(reply, dict) else self._answer(reply.status)
+        reply = self.ask(request["timeout_s"], self.stub.RecallMessage, grpc_request)
+        return reply if isinstance(reply, dict) else self.answer(reply.status)
 
     def end(self, request: dict[str, Any]) -> Mapping[str, Any]:
         """Ends a transaction: `as` COMMIT or ROLLBACK; `asked`: the answer to a question."""
@@ -122,10 +124,10 @@ class Proxy:
             resolution=definition.TransactionResolution.Value(request["as"]),
             source=definition.TransactionSource.Value("SOURCE_SERVER_CHECK" if request["asked"] else "SOURCE_CLIENT"),
         )
-        reply = self._ask(request["timeout_s"], self.stub.EndTransaction, grpc_request)
-        return reply if isinstance(reply, dict) else self._answer(reply.status)
+        reply = self.ask(request["timeout_s"], self.stub.EndTransaction, grpc_request)
+        return reply if isinstance(reply, dict) else self.answer(reply.status)
 
-    def _ask(self, timeout_s: float, call: Callable[..., Any], request: Any) -> Any:
+    def ask(self, timeout_s: float, call: Callable[..., Any], request: Any) -> Any:
         """The reply to one attempt; a dict with the reason without one."""
         until = time.monotonic() + timeout_s
         try:
@@ -140,7 +142,7 @@ class Proxy:
         except self.grpc.RpcError as e:
             return {"broken": f"{e.code().name}: {e.details()}"}
 
-    def _answer(self, status: Any) -> dict[str, Any]:
+    def answer(self, status: Any) -> dict[str, Any]:
         try:
             name = self.definition.Code.Name(status.code)
         except ValueError:  # of a later version
@@ -160,7 +162,7 @@ class Ear:
         without a stream the reason as `deaf`.
         """
         if self._stream is None:
-            self._stream = _Stream(self._proxy, request["topics"])
+            self._stream = _Stream(self._proxy, _producer(self._proxy, request["topics"]))
             self._stream.settled.wait(_ANSWERS_S)
         stream = self._stream
         stream.settle_again()
@@ -175,18 +177,106 @@ class Ear:
         return {"questions": [*questions, *stream.take(0)], "deaf": deaf}
 
 
-class _Stream:
-    """One Telemetry stream. settled: set when the proxy has answered the settings, or the stream broke. broken: why."""
+class Consumer:
+    """A simple consumer of a group at one proxy. Its stream is opened by the first request, and opened again by the
+    request that finds it broken.
+    """
 
-    def __init__(self, proxy: Proxy, topics: list[str]) -> None:
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._stream: _Stream | None = None
+
+    def receive(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Takes `most` messages at most of a `topic`, hidden for `invisible_ms`; the broker waits `wait_s` for one.
+        Returns `messages`: the body and the handle of each.
+        """
+        definition, proxy = self._proxy.definition, self._proxy
+        grpc_request = proxy.service.ReceiveMessageRequest(
+            group=definition.Resource(name=request["group"]),
+            message_queue=definition.MessageQueue(topic=definition.Resource(name=request["topic"])),
+            filter_expression=_everything(definition),
+            batch_size=request["most"],
+            auto_renew=False,
+        )
+        grpc_request.invisible_duration.FromMilliseconds(request["invisible_ms"])
+        grpc_request.long_polling_timeout.FromMilliseconds(int(request["wait_s"] * 1000))
+
+        def call(one: Any, **options: Any) -> list[Any]:
+            return list(proxy.stub.ReceiveMessage(one, **options))
+
+        parts = self._ask(request, call, grpc_request)
+        if isinstance(parts, dict):
+            return parts
+        statuses = [part.status for part in parts if part.HasField("status")]
+        messages = [_delivery(part.message) for part in parts if part.HasField("message")]
+        bad = [status for status in statuses if status.code != definition.Code.OK]
+        if not statuses or (bad and messages) or not (bad or messages):
+            told = ", ".join(f"{status.code} {status.message}" for status in statuses) or "no status"
+            return {"broken": f"the answer is not complete: {told}, {len(messages)} messages"}
+        return {**proxy.answer(bad[0] if bad else statuses[0]), "messages": messages}
+
+    def ack(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Acknowledges the delivery that `handle` names."""
+        definition, proxy = self._proxy.definition, self._proxy
+        grpc_request = proxy.service.AckMessageRequest(
+            group=definition.Resource(name=request["group"]),
+            topic=definition.Resource(name=request["topic"]),
+            entries=[proxy.service.AckMessageEntry(receipt_handle=request["handle"])],
+        )
+        reply = self._ask(request, proxy.stub.AckMessage, grpc_request)
+        if isinstance(reply, dict):
+            return reply
+        return proxy.answer(reply.entries[0].status if reply.entries else reply.status)
+
+    def extend(self, request: dict[str, Any]) -> Mapping[str, Any]:
+        """Makes a delivery stay hidden for `invisible_ms` from now on. Returns its new `handle`."""
+        definition, proxy = self._proxy.definition, self._proxy
+        grpc_request = proxy.service.ChangeInvisibleDurationRequest(
+            group=definition.Resource(name=request["group"]),
+            topic=definition.Resource(name=request["topic"]),
+            receipt_handle=request["handle"],
+        )
+        grpc_request.invisible_duration.FromMilliseconds(request["invisible_ms"])
+        reply = self._ask(request, proxy.stub.ChangeInvisibleDuration, grpc_request)
+        if isinstance(reply, dict):
+            return reply
+        return {**proxy.answer(reply.status), "handle": reply.receipt_handle}
+
+    def _ask(self, request: dict[str, Any], call: Callable[..., Any], grpc_request: Any) -> Any:
+        """The reply to one attempt, as of `Proxy.ask`. Without a stream nothing is sent."""
+        until = time.monotonic() + request["timeout_s"]
+        stream = self._stream
+        if stream is None:
+            settings = _simple_consumer(self._proxy, request["group"], request["topics"])
+            stream = self._stream = _Stream(self._proxy, settings)
+        stream.settle_again()
+        stream.answered.wait(min(request["timeout_s"], _ANSWERS_S))
+        why = stream.broken or stream.overdue or (None if stream.answered.is_set() else "no answer to the settings yet")
+        if stream.broken or stream.overdue:
+            self._stream = None
+            stream.close()
+            self._proxy.channel.close()
+            self._proxy.connect()
+        if why is not None:
+            return {"refused": f"the proxy {self._proxy.address} has no stream: {why}"}
+        return self._proxy.ask(max(0.0, until - time.monotonic()), call, grpc_request)
+
+
+class _Stream:
+    """One Telemetry stream. settled: set when the proxy has answered the last settings, or the stream broke. answered:
+    the same, of the first settings. broken: why.
+    """
+
+    def __init__(self, proxy: Proxy, settings: Any) -> None:
         self._proxy = proxy
         self.settled = threading.Event()
+        self.answered = threading.Event()
         self.broken: str | None = None
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         """The commands to write; None ends the stream."""
         self._questions: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         """None: the stream has ended."""
-        self._settings = self._settings_of(topics)
+        self._settings = settings
         self._settle()
         self._call = proxy.stub.Telemetry(self._written(), metadata=proxy.headers)
         threading.Thread(target=self._read, daemon=True).start()
@@ -221,18 +311,6 @@ class _Stream:
         self._commands.put(None)
         self._call.cancel()
 
-    def _settings_of(self, topics: list[str]) -> Any:
-        definition = self._proxy.definition
-        settings = definition.Settings(
-            client_type=definition.ClientType.PRODUCER,
-            publishing=definition.Publishing(topics=[definition.Resource(name=topic) for topic in topics]),
-        )
-        host, _, port = self._proxy.address.rpartition(":")
-        settings.access_point.scheme = definition.AddressScheme.IPv4
-        settings.access_point.addresses.add(host=host, port=int(port))
-        settings.request_timeout.FromSeconds(3)
-        return self._proxy.service.TelemetryCommand(settings=settings)
-
     def _written(self) -> Iterator[Any]:
         while (command := self._commands.get()) is not None:
             yield command
@@ -243,13 +321,50 @@ class _Stream:
                 match command.WhichOneof("command"):
                     case "settings":
                         self.settled.set()
+                        self.answered.set()
                     case "recover_orphaned_transaction_command":
                         self._questions.put(_question(command.recover_orphaned_transaction_command))
             self.broken = "the proxy ended the stream"
         except self._proxy.grpc.RpcError as e:
             self.broken = f"{e.code().name}: {e.details()}"
         self.settled.set()
+        self.answered.set()
         self._questions.put(None)
+
+
+def _producer(proxy: Proxy, topics: list[str]) -> Any:
+    """The settings of a producer of topics."""
+    definition = proxy.definition
+    publishing = definition.Publishing(topics=[definition.Resource(name=topic) for topic in topics])
+    return _command(proxy, definition.Settings(client_type=definition.ClientType.PRODUCER, publishing=publishing))
+
+
+def _simple_consumer(proxy: Proxy, group: str, topics: list[str]) -> Any:
+    """The settings of a simple consumer that gets every message of topics."""
+    definition = proxy.definition
+    entries = [
+        definition.SubscriptionEntry(topic=definition.Resource(name=topic), expression=_everything(definition))
+        for topic in topics
+    ]
+    subscription = definition.Subscription(group=definition.Resource(name=group), subscriptions=entries)
+    kind = definition.ClientType.SIMPLE_CONSUMER
+    return _command(proxy, definition.Settings(client_type=kind, subscription=subscription))
+
+
+def _command(proxy: Proxy, settings: Any) -> Any:
+    host, _, port = proxy.address.rpartition(":")
+    settings.access_point.scheme = proxy.definition.AddressScheme.IPv4
+    settings.access_point.addresses.add(host=host, port=int(port))
+    settings.request_timeout.FromSeconds(3)
+    return proxy.service.TelemetryCommand(settings=settings)
+
+
+def _everything(definition: Any) -> Any:
+    return definition.FilterExpression(type=definition.FilterType.TAG, expression="*")
+
+
+def _delivery(message: Any) -> dict[str, str]:
+    return {"body": message.body.decode("latin-1"), "handle": message.system_properties.receipt_handle}
 
 
 def _question(command: Any) -> dict[str, Any]:
@@ -273,10 +388,20 @@ def open_() -> Mapping[str, Handler]:
     def ear(address: str) -> Ear:
         return Ear(Proxy(packages, address))
 
+    @cache
+    def consumer(address: str, group: str) -> Consumer:
+        return Consumer(Proxy(packages, address))
+
+    def of(request: dict[str, Any]) -> Consumer:
+        return consumer(request["address"], request["group"])
+
     return {
         "send": lambda request: at(request["address"]).send(request),
         "recall": lambda request: at(request["address"]).recall(request),
         "end": lambda request: at(request["address"]).end(request),
+        "receive": lambda request: of(request).receive(request),
+        "ack": lambda request: of(request).ack(request),
+        "extend": lambda request: of(request).extend(request),
         "listen": lambda request: ear(request["address"]).listen(request),
     }
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from infra.systems.remoting.connection import Malformed
 from infra.systems.remoting.frame import Frame
@@ -210,6 +210,14 @@ class BrokerAdmin(Server):
             "notifyConsumerIdsChangedEnable": True,
         }
         await self.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(body).encode())
+
+    async def set_request_mode(self, topic: str, group: str, mode: Literal["PULL", "POP"]) -> None:
+        """Sets how the push consumers of a group get messages of a topic, and writes it to disk here. With POP, each
+        member pops from all queues (`popShareQueueNum` 0). Members without a rebalance of their own
+        (`clientRebalance`) follow with their next one, every 20 s. Any role takes it; a slave copies its master's.
+        """
+        body = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": 0}
+        await self.request(Request.SET_MESSAGE_REQUEST_MODE, {}, json.dumps(body).encode())
 
     async def runtime_info(self) -> dict[str, str]:
         """Counters by name: commitLogMaxOffset, commitLogMinOffset, dispatchBehindBytes, brokerVersionDesc, ..."""
