@@ -93,7 +93,7 @@ class Transactions:
         limits = Limits(
             run, scene, facts, duty, [(c.start, c.end) for c in changes], self.check_max, self.interval, self.late
         )
-        unasked, unheard = limits.unasked()
+        unasked, immune, unheard = limits.unasked()
         early, early_by_clock = limits.early()
         kept, undone = limits.kept()
         open_, lost = _lost(everyone, reads, duty)
@@ -107,7 +107,8 @@ class Transactions:
             *anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED, **_SHOWN),
             *by_group(scene, "never-asked", self._never_asked(duty, limits, everyone), _ASKED, self.bound, **_SHOWN),
             *anomalies(scene, "asked-elsewhere", _misled(facts), _MISLED, **_SHOWN),
-            *anomalies(scene, "given-up-unasked", unasked, _UNASKED, **_SHOWN),
+            *anomalies(scene, "given-up-unasked", unasked, _UNASKED.format("{n}", ""), **_SHOWN),
+            *anomalies(scene, "given-up-unasked", immune, _UNASKED.format("{n}", _IMMUNE), **_SHOWN),
             *of_parts(scene, "asked-early", [Part(early), Part(early_by_clock, CLOCK_SET)], _EARLY, **_SHOWN),
             *of_parts(
                 scene, "not-given-up", [*divided(losses, kept, _lossy_times), Part(undone, HIDDEN)], _KEPT, **_SHOWN
@@ -364,7 +365,8 @@ _KEPT: Final = (
     "{n} half messages had transactionCheckMax questions without an answer, and were not given up: they are not in the "
     "topic for them, or more questions came"
 )
-_UNASKED: Final = "{n} half messages were given up although no broker had asked about them transactionCheckMax times"
+_UNASKED: Final = "{} half messages{} were given up although no broker had asked about them transactionCheckMax times"
+_IMMUNE: Final = " with an immunity time"
 
 
 def _shown(case: Case) -> Case:

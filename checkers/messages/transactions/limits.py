@@ -94,11 +94,13 @@ class Limits:
         met = ((max(a, start), min(b, end)) for a, b in self._disturbed if a <= end and b >= start)
         return sum(1 + (b - a) // self._interval for a, b in met)
 
-    def unasked(self) -> tuple[list[Case], int]:
-        """The half messages that were given up although fewer than `transactionCheckMax` questions about them came, and
-        the number of those whose missing questions may be lost.
+    def unasked(self) -> tuple[list[Case], list[Case], int]:
+        """The half messages that were given up although fewer than `transactionCheckMax` questions about them came:
+        those without and those with an immunity time; and the number of those whose missing questions may be lost.
         """
-        cases, excused = [], 0
+        plain: list[Case] = []
+        immune: list[Case] = []
+        excused = 0
         for t in self._facts.all:
             missing = self._check_max - t.asked
             if not t.given_up or missing <= 0 or t.send.outcome == FAIL:
@@ -108,8 +110,9 @@ class Limits:
             if missing <= self.rounds(t.send.start, end):
                 excused += 1
                 continue
-            cases.append(t.proven(t.send.start, end, first.read)._replace(details={"asked": t.asked}))
-        return cases, excused
+            case = t.proven(t.send.start, end, first.read)._replace(details={"asked": t.asked})
+            (immune if t.immunity else plain).append(case)
+        return plain, immune, excused
 
     def early(self) -> tuple[list[Case], list[Case]]:
         """The half messages with a question within their immunity time: those that nothing explains, and those after a
