@@ -8,6 +8,7 @@ The kinds of events besides those of all crews (`workloads.applications.crew`):
                                             more: the time (ms) for which it is hidden from the others, from then on
     ["renewed", age, life, n, true|false, ms]   it requested a new time, of which so much is left; granted or not
     ["acking", age, life, n]                it is about to acknowledge the message
+    ["ack-refused", age, life, n, code]     the broker refused the acknowledgement that the library sent by itself
     ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
     ["done", age, life, n, true|false]      the listener returned: success or failure
 """
@@ -129,6 +130,8 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
             return ["renewed", fields["n"], fields["ok"], fields["hidden_ms"]]
         case "acking":
             return ["acking", fields["n"]]
+        case "ack-refused":
+            return ["ack-refused", fields["n"], fields["code"]]
         case "acked-again":
             return ["acked-again", fields["n"], fields["ok"]]
         case "done":

@@ -261,6 +261,8 @@ class _Judged:
             ended = self.told.ends.get(before.life)
             if ended is not None and ended <= after.start:
                 return "its member was ended, and its acknowledgement may be missing"
+            if before.refused is not None and before.refused[0] <= after.start:
+                return f"the broker had refused its acknowledgement (code {before.refused[1]})"
             # A change of master may leave several copies of a message that is not acknowledged, and each comes again.
             start = self.by_id[after.id][0].start - int(_ACK_S * SECOND)
             if self.scene.in_force(start, after.start):

@@ -91,7 +91,7 @@ class Ordered:
         excuses = [Excuse("out-of-order", passed, PAST)] if passed else []
         if excused:
             excuses.append(Excuse("two-owners", len(excused), _ORDER_LOST, _LEASE_S))
-        reason = f"{many(count, 'delivery')} in order"
+        reason = f"{many(count, 'delivery', 'deliveries')} in order"
         return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
     def _finished(self, delivery: Delivery) -> bool:

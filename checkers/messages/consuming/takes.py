@@ -28,6 +28,7 @@ class Delivery:
     hides  with pops: the times, each from and until, for which brokers must hide it from all others.
     over   the latest time at which a broker may hide it; None: unknown.
     acking, acked_again   an acknowledgement was sent; the result of a second one, None: none was sent.
+    refused   the time of the broker's refusal of the acknowledgement, and its code; None: nobody saw one.
     """
 
     life: Life
@@ -44,6 +45,7 @@ class Delivery:
     over: int | None = None
     acking: bool = False
     acked_again: bool | None = None
+    refused: tuple[int, int] | None = None
 
     @property
     def unsure(self) -> bool:
@@ -109,6 +111,8 @@ def takes(history: History, popped: bool = False) -> Takes:
                 _hide(every[life, rest[0]], at, rest[2], granted=bool(rest[1]))
             case "acking" if (life, rest[0]) in every:
                 every[life, rest[0]].acking = True
+            case "ack-refused" if (life, rest[0]) in every:
+                every[life, rest[0]].refused = at, rest[1]
             case "acked-again" if (life, rest[0]) in every:
                 every[life, rest[0]].acked_again = bool(rest[1])
             case "started":

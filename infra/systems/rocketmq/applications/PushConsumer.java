@@ -8,6 +8,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -18,28 +19,38 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.remoting.protocol.RequestCode;
+import org.apache.rocketmq.remoting.protocol.ResponseCode;
+import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
  * many milliseconds one takes, and `level` the delay level that it names for the next attempt.
+ *
+ * The library acknowledges what it popped by itself, and only logs a refusal. A hook tells it. (5.1 calls no hook there.)
  */
-final class PushConsumer implements Application.Part {
+final class PushConsumer implements Application.Part, RPCHook {
     private static final long LOOK_MS = 50;
 
     private final Pipe pipe;
     private final String name;
     private final DefaultMQPushConsumer consumer;
     private final AtomicLong deliveries = new AtomicLong();
+    /** Handle of a popped message -> number of its delivery, until its acknowledgement is answered. */
+    private final Map<String, Long> popped = new ConcurrentHashMap<>();
     private final Thread watch;
 
     PushConsumer(Pipe pipe, JsonObject command) throws Exception {
         this.pipe = pipe;
         name = command.get("name").getAsString();
         boolean orderly = command.has("orderly") && command.get("orderly").getAsBoolean();
-        consumer = new DefaultMQPushConsumer(command.get("group").getAsString());
+        consumer = new DefaultMQPushConsumer(command.get("group").getAsString(), this);
         consumer.setNamesrvAddr(command.get("nameservers").getAsString());
         consumer.setInstanceName(command.get("instance").getAsString());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -113,6 +124,10 @@ final class PushConsumer implements Application.Part {
         boolean all = true;
         for (MessageExt message : messages) {
             long n = deliveries.incrementAndGet();
+            String handle = message.getProperty(MessageConst.PROPERTY_POP_CK);
+            if (handle != null) {
+                popped.put(handle, n);
+            }
             pipe.tell("delivered", "name", name, "n", n, "topic", queue.getTopic(), "broker", queue.getBrokerName(),
                     "queue", queue.getQueueId() < 0 ? message.getQueueId() : queue.getQueueId(), "offset", message.getQueueOffset(), "attempt",
                     message.getReconsumeTimes(), "id", message.getMsgId(), "tags", message.getTags(), "keys",
@@ -131,6 +146,21 @@ final class PushConsumer implements Application.Part {
             all &= done;
         }
         return all;
+    }
+
+    @Override
+    public void doBeforeRequest(String address, RemotingCommand request) {
+    }
+
+    @Override
+    public void doAfterResponse(String address, RemotingCommand request, RemotingCommand response) {
+        if (request.getCode() != RequestCode.ACK_MESSAGE) {
+            return;
+        }
+        Long n = popped.remove(((AckMessageRequestHeader) request.readCustomHeader()).getExtraInfo());
+        if (n != null && response != null && response.getCode() != ResponseCode.SUCCESS) {
+            pipe.tell("ack-refused", "name", name, "n", n, "code", response.getCode());
+        }
     }
 
     static long number(MessageExt message, String property) {
