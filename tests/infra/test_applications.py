@@ -18,7 +18,7 @@ from infra.machines.api import Completed, SettingsError
 from infra.machines.remote.api import Stream
 from infra.machines.remote.process import ProcessRemote
 from infra.systems.rocketmq.applications.own import OwnProgram
-from infra.systems.rocketmq.applications.process import Application, ApplicationError, Event
+from infra.systems.rocketmq.applications.process import Application, ApplicationError, Clock, Event
 
 PROGRAM = """
 import json, os, sys
@@ -174,3 +174,37 @@ def test_a_folder_without_a_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").touch(mode=0o755)
     (share,) = OwnProgram.shares(tmp_path)
     assert share.source == tmp_path.resolve()
+
+
+def test_the_time_of_an_event_is_that_of_its_process() -> None:
+    """One that waited in the pipe is put back; a faster one than all before corrects the difference; none is later than
+    its arrival.
+    """
+    clock = Clock()
+    assert clock.time(1_000, 500_003_000_000) == 500_003_000_000, "the first one shows nothing"
+    assert clock.time(2_000, 500_003_600_000) == 500_003_600_000, "it was faster, by 0.4 ms"
+    assert clock.time(5_000, 500_900_000_000) == 500_006_600_000, "it waited for 0.9 s"
+    assert clock.time(6_000, 500_900_000_001) == 500_007_600_000
+
+
+@in_loop
+async def test_events_that_name_their_time_arrive_with_it(tmp_path: Path) -> None:
+    """Two events are a millisecond apart, as their process says, also if the pipe stood still between them."""
+    application = made(tmp_path, LATE)
+    await application.start(20)
+    found = await taken(application, 2)
+    application.close()
+    assert [event.fields for event in found] == [{"event": "delivered", "n": 0}, {"event": "delivered", "n": 1}]
+    assert found[1].at - found[0].at <= 1_000_000, "it was written 0.6 s later"
+
+
+LATE = """
+import json, os, sys, time
+at = time.monotonic_ns() // 1000
+def report(after, **event): print(json.dumps({"clock": at + after, **event}), flush=True)
+report(0, event="hello", pid=os.getpid())
+report(1000, event="delivered", n=0)
+time.sleep(0.6)
+report(2000, event="delivered", n=1)
+sys.stdin.read()
+"""

@@ -26,10 +26,11 @@ final class Pipe {
         return new String(body, 0, body.length > LARGE ? SHOWN : body.length, StandardCharsets.UTF_8);
     }
 
-    /** Writes an event: its name, then names and values in turn. A null is left out. */
+    /** Writes an event: its name, then names and values in turn. A null is left out. `clock`: its time (us). */
     void tell(String event, Object... fields) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("event", event);
+        line.put("clock", System.nanoTime() / 1000);
         for (int i = 0; i < fields.length; i += 2) {
             if (fields[i + 1] != null) {
                 line.put((String) fields[i], fields[i + 1]);

@@ -2,7 +2,8 @@
 """A process of an application on a node: commands go to its stdin, events come from its stdout, as lines of JSON.
 
 The protocol is that of docs/clients.md; any program that speaks it will do. An event gets the time of its arrival, by
-this machine's clock. A process whose stdin ends must end at once: so no application outlives the control program.
+this machine's clock, or an earlier one if the process names its own (`Clock`). A process whose stdin ends must end at
+once: so no application outlives the control program.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ApplicationError(InfraError):
 
 
 class Event(NamedTuple):
-    """One event. at: the time of its arrival (ns, `time.monotonic_ns`)."""
+    """One event. at: the time of its arrival, or of what it reports, if that is known (ns, `time.monotonic_ns`)."""
 
     at: int
     fields: Mapping[str, Any]
@@ -40,6 +41,24 @@ class Event(NamedTuple):
     @property
     def kind(self) -> str:
         return str(self.fields.get("event"))
+
+
+class Clock:
+    """The clock of a process, beside this machine's: each of its events names a time (`clock`, us).
+
+    An event may wait in a pipe, for longer than two processes need to hand a message over. The fastest event so far
+    shows how the clocks differ, but for its own way. The time of another one is too late by no more than that, and never
+    later than its arrival. The clock must be monotonic: no setting of the time may move it.
+    """
+
+    def __init__(self) -> None:
+        self._difference: int | None = None
+
+    def time(self, own_us: int, arrived: int) -> int:
+        """The time (ns) of an event, by this machine's clock."""
+        own = own_us * 1000
+        self._difference = arrived - own if self._difference is None else min(self._difference, arrived - own)
+        return own + self._difference
 
 
 class _Awaited(NamedTuple):
@@ -216,13 +235,14 @@ class Application:
                 self._events.append(event)
             self._came.set()
 
+        clock = Clock()
         while not loop.is_closed():
             deadline = time.monotonic() + _LINE_S
             try:
                 line = stream.line(deadline)
             except (OSError, ValueError):  # closed under it
                 line, deadline = None, float("inf")
-            event = None if line is None else Event(time.monotonic_ns(), _parsed(line))
+            event = None if line is None else _event(clock, time.monotonic_ns(), line)
             if line is None and time.monotonic() >= deadline:
                 continue
             try:
@@ -231,6 +251,12 @@ class Application:
                 return
             if event is None:
                 return
+
+
+def _event(clock: Clock, arrived: int, line: str) -> Event:
+    fields = dict(_parsed(line))
+    own = fields.pop("clock", None)
+    return Event(clock.time(own, arrived) if type(own) is int else arrived, fields)
 
 
 def _parsed(line: str) -> Mapping[str, Any]:
