@@ -170,6 +170,8 @@ class Workload(ABC):
     """True if every server is restarted before the final phase, which then shows what outlives a restart. If False, the
     final phase begins when all replicas have caught up, or at the recovery limit.
     """
+    final_limit_s: float = 120.0
+    """The longest time of the final phase's ops. An instance may set its own."""
     reads_files: ClassVar[bool] = False
     """True if `after_stop` can read the servers' files. After faults at disks (`results.strikes.AT_DISKS`) it is called
     even if `stops_servers` is False.

@@ -19,8 +19,6 @@ log = logging.getLogger("harness")
 SETTLE_S: Final = 5.0
 """Load continues at least this long after the last heal: a returning server may do harm only then."""
 
-FINAL_LIMIT_S: Final = 120.0
-
 
 def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
     """Load under faults; load after the last heal, until it is served and every follower has caught up (one that has
@@ -128,7 +126,7 @@ class FinalReads:
 
     async def run(self, session: PhaseSession) -> None:
         reads = session.workload.final(list(session.keys), session.plan.nodes)
-        await session.execute(gen.time_limit(FINAL_LIMIT_S, reads), self.name)
+        await session.execute(gen.time_limit(session.workload.final_limit_s, reads), self.name)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from harness.api import Completion
 from harness.plan.plan import Plan
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter
-from harness.run.phases import FINAL_LIMIT_S
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
@@ -82,7 +81,7 @@ def final_phase(broker: Popped, concurrency: int) -> tuple[History, CheckResult]
 
     async def run() -> None:
         interpreter = Interpreter(concurrency=concurrency, client=lambda _: broker, journal=ops.append, deadline_s=4)
-        await interpreter.run(gen.time_limit(FINAL_LIMIT_S, workload.final([], ["n1"])), "final")
+        await interpreter.run(gen.time_limit(workload.final_limit_s, workload.final([], ["n1"])), "final")
         await interpreter.close()
 
     virtual_time.run(run())

@@ -51,6 +51,9 @@ may have been stored, too. One that is behind gets `QUIET_S`, and two seconds.""
 DRAIN_S: Final = 90.0
 """The longest time for that."""
 
+_READS_S: Final = 60.0
+"""The time for the reads after it."""
+
 REQUEST_S: Final = 2.0
 """The time between two requests to the master of a broker group for the members of the group."""
 
@@ -245,6 +248,7 @@ class ConsumeWorkload(MessageWorkload):
         # nobody counts these messages.
         self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
+        self.final_limit_s = self.drain_s + _READS_S
         # A proxy has the members' heartbeats, and pops need no queues.
         self.direct = self.options.library in _DIRECT and self.options.application is None and not self.popping
         self.lags = self.direct and self.options.listener != "broadcast"
