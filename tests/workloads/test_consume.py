@@ -110,6 +110,7 @@ def test_events_become_short_lists() -> None:
     assert show({**told, "body": "12 ...", "tags": "b"}) == ["delivered", 3, "t:a:1", 7, 12, 0, "b"]
     hidden = show({**told, "body": "12", "tags": "b", "hidden_ms": 9990})
     assert hidden == ["delivered", 3, "t:a:1", 7, 12, 0, "b", 9990]
+    assert show({**told, "event": "left", "body": "12", "hidden_ms": 9})[:2] == ["left", 3]  # type: ignore[index]
     assert show({"event": "renewed", "n": 3, "ok": True, "hidden_ms": 19_000}) == ["renewed", 3, True, 19_000]
     assert show({"event": "done", "n": 3, "ok": False}) == ["done", 3, False]
     assert show({"event": "nonsense", "line": "x"}) == ["failed", "it wrote 'x'"]
@@ -150,7 +151,8 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
     ("options", "text"),
     [
         ({"delay_level": 2}, "needs --library remoting, --listener concurrently and --failing"),
-        ({"library": "grpc-simple", "listener": "orderly"}, "listener is 'orderly'; with --library grpc-simple conc"),
+        ({"library": "grpc-simple", "listener": "broadcast"}, "grpc-simple concurrently and orderly are right"),
+        ({"library": "grpc-simple", "listener": "orderly", "renewed": 1.0}, "it needs --listener concurrently"),
         ({"library": "grpc-push", "listener": "broadcast"}, "grpc-push concurrently and orderly are right"),
         ({"library": "grpc-push", "listener": "orderly", "producer": "java"}, "which has no message groups"),
         ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
@@ -231,8 +233,9 @@ def test_an_administrator_resets_the_offsets_during_the_load(by: str) -> None:
     assert workload.server_settings()["broker.useServerSideResetOffset"] == str(by == "brokers").lower()
 
 
-def test_fifo_messages_have_message_groups_of_one_queue_each() -> None:
-    options = {"library": "grpc-push", "listener": "orderly", "member_goes_every": "0s"}
+@pytest.mark.parametrize("library", ["grpc-push", "grpc-simple"])
+def test_fifo_messages_have_message_groups_of_one_queue_each(library: str) -> None:
+    options = {"library": library, "listener": "orderly", "member_goes_every": "0s"}
     workload = ConsumeWorkload(Plan(seed=1, rate=50, concurrency=8, workload="consume", options=options))
     workload._places, workload.group = places(), "g"
     client = _Answers()
@@ -246,3 +249,6 @@ def test_fifo_messages_have_message_groups_of_one_queue_each() -> None:
     judges = {checker.name: checker for checker in workload.checkers(DeploymentRecord("toy", dict.fromkeys(NODES, "")))}
     ordered: Any = judges["ordered"]
     assert ordered.within == MESSAGE_GROUP
+    delivered: Any = judges["delivered"]
+    assert ordered.leased == delivered.in_order == (library == "grpc-simple")
+    assert ("invisible" in judges) == (library == "grpc-simple")
