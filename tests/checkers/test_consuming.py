@@ -8,14 +8,25 @@ from typing import Any
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Replayed, Retried
+from checkers.messages.consuming import (
+    Broadcast,
+    Delivered,
+    Groups,
+    Invisible,
+    Lag,
+    Ordered,
+    Prompt,
+    Replayed,
+    Replies,
+    Retried,
+)
 from checkers.messages.consuming.resets import BACK, PAST
 from checkers.messages.consuming.takes import UNSURE, takes
 from results.op import OpType
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
-from tests.sim import fifo_pops, pops
+from tests.sim import fifo_pops, pops, requests
 from tests.sim.consumers import AGAIN, MESSAGE_GROUP, Bug, Group
 from tests.stories import S, TimedStory
 
@@ -744,3 +755,70 @@ def test_a_reset_is_looked_up_where_the_message_is() -> None:
     unsure = popped(99, acking=True)
     assert (unsure.verdict, [(e.rule, e.used) for e in unsure.excuses]) == (Verdict.VALID, [("never-returned", 1)])
     assert Invisible(20).check(Group(1).run()).verdict == Verdict.UNKNOWN, "no pops, no promise"
+
+
+def test_silent_about_good_requests() -> None:
+    """Requests time out, replies are refused, come too late, or come twice: all of it is no violation."""
+    seen = dict.fromkeys(("answered", "unanswered", "replies", "refused"), 0)
+    for seed in range(effort(96, 12)):
+        result = Replies().check(requests.Requests(seed).run())
+        assert result.verdict == Verdict.VALID, (seed, result.reason, [a.summary for a in result.anomalies])
+        assert not result.excuses, "these runs have no faults"
+        for name in seen:
+            seen[name] += result.stats[name]
+    assert all(seen.values()), seen
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (requests.Bug.LOST, "reply-lost"),
+        (requests.Bug.MIXED, "wrong-reply"),
+        (requests.Bug.TWICE, "wrong-reply"),
+        (requests.Bug.BOTH, "wrong-reply"),
+    ],
+)
+def test_finds_planted_bugs_of_requests(bug: requests.Bug, name: str) -> None:
+    struck = 0
+    for seed in range(effort(24, 4)):
+        run = requests.Requests(seed, bug)
+        found = {a.name: a.cases for a in Replies().check(run.run()).anomalies}
+        assert found.get(name, 0) == run.planted, (seed, found)
+        assert set(found) <= {name}
+        struck += run.planted
+    assert struck, "the bug was never planted"
+
+
+def replied(
+    at: float | None, *, fault: float | None = None, silent: bool = False, got: int | None = None, own: bool = True
+) -> CheckResult:
+    """A request at 2 s that waits for 3 s, after one that was answered. at: the time (s) at which a broker acknowledged
+    the reply to it. got: the message in the reply that it got. silent: its producer reported nothing.
+    """
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    asked = {"properties": {"request": "1"}}
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask=asked, within_ms=3000, reply=1, own=True)
+    result: dict[str, Any] = {"unanswered": "RequestTimeoutException"} if got is None else {"reply": got, "own": own}
+    result = {} if silent else result
+    story.call(2, "send", "t:a:0", 2, 2, "info", took=3.5, ask=asked, within_ms=3000, **result)
+    events: list[tuple[float, list[object]]] = [(2.1, ["delivered", 1, "t:a:0", 1, 2, 0, "a"])]
+    events += [] if at is None else [(at, ["replied", 1, True]), (at, ["done", 1, True])]
+    if fault is not None:
+        story.fault(fault, fault + 0.5, "n1")
+    story.call(9, "take", None, None, [[k, int((9.01 - t) * S), 1, *rest] for t, (k, *rest) in events], **about)
+    return Replies().check(story.run())
+
+
+def test_a_reply_that_was_acknowledged_in_time_is_owed() -> None:
+    """It is owed to a producer that lived; a fault is an excuse only while the request waited."""
+    assert [a.name for a in replied(4.9).anomalies] == ["reply-lost"]
+    assert [a.name for a in replied(4.9, fault=1).anomalies] == ["reply-lost"], "the fault was over"
+    for good in (replied(5.1), replied(None), replied(4.9, got=2)):
+        assert (good.verdict, good.excuses) == (Verdict.VALID, [])
+    for excused in (replied(4.9, fault=3), replied(4.9, silent=True)):
+        assert (excused.verdict, [(e.rule, e.used) for e in excused.excuses]) == (Verdict.VALID, [("reply-lost", 1)])
+    for wrong in (replied(4.9, got=1), replied(4.9, got=2, own=False)):
+        assert [a.name for a in wrong.anomalies] == ["wrong-reply"]
+    assert Replies().check(Group(1).run()).verdict == Verdict.UNKNOWN, "no request, no promise"

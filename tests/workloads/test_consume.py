@@ -101,6 +101,8 @@ def test_a_message_is_the_same_each_time() -> None:
     assert 300 < sum("fails" in of for of in made) < 500
     assert 120 < sum("slow" in of for of in made) < 280
     assert set(Work().of(1)) == {"TAGS"}
+    asked = [Work(requests=10).of(n) for n in range(1, 2001)]
+    assert 130 < sum("request" in of for of in asked) < 280
     named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
     assert all(("level" in of) == ("fails" in of) for of in named)
 
@@ -157,6 +159,8 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"library": "grpc-push", "listener": "orderly", "producer": "java"}, "which has no message groups"),
         ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
         ({"large": 1.0}, "large is 1; it needs --producer java"),
+        ({"requests": 1.0}, "requests is 1; it needs --producer java, --library remoting, another listener than broad"),
+        ({"requests": 1.0, "producer": "java", "filter": "tag"}, "requests is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),

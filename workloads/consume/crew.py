@@ -9,6 +9,7 @@ The kinds of events besides those of all crews (`workloads.applications.crew`):
     ["left", age, life, n, queue, offset, id, attempt, tag, ms]   it received a message, and leaves it alone: an
                                             earlier one of its message group is not acknowledged
     ["renewed", age, life, n, true|false, ms]   it requested a new time, of which so much is left; granted or not
+    ["replied", age, life, n, true|false]   it replied to a request; a broker acknowledged the reply, or may not have
     ["acking", age, life, n]                it is about to acknowledge the message
     ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
     ["done", age, life, n, true|false]      the listener returned: success or failure
@@ -131,6 +132,8 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
             return ["renewed", fields["n"], fields["ok"], fields["hidden_ms"]]
         case "acking":
             return ["acking", fields["n"]]
+        case "replied":
+            return ["replied", fields["n"], fields["ok"]]
         case "acked-again":
             return ["acked-again", fields["n"], fields["ok"]]
         case "done":

@@ -143,6 +143,13 @@ class ConsumeOptions:
         low=0,
         high=5,
     )
+    requests: float = option(
+        0.0,
+        "With --producer java and --library remoting: so many messages (%) are requests, whose producer waits for the "
+        "reply of a member.",
+        low=0,
+        high=50,
+    )
     renewed: float = option(
         0.0,
         "With --library grpc-simple: for so many messages (%) a consumer requests a new invisible duration, and works "
@@ -218,6 +225,17 @@ class ConsumeWorkload(MessageWorkload):
                 raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --listener concurrently")
         if self.options.large and self.options.producer != "java":
             raise PlanError(f"large is {self.options.large:g}; it needs --producer java")
+        if self.options.requests and (
+            self.options.producer != "java"
+            or self.options.library != "remoting"
+            or self.options.application is not None
+            or self.options.listener == "broadcast"
+            or self.options.filter != "none"
+        ):
+            raise PlanError(
+                f"requests is {self.options.requests:g}; it needs --producer java, --library remoting, another "
+                "listener than broadcast, and neither --application nor --filter"
+            )
         if resets and self.options.listener == "broadcast":
             raise PlanError("resets needs another listener than broadcast: each member keeps its own offsets")
         if self.options.reset_by == "members" and self.options.resets < _MEMBERS_RESET_S:
@@ -239,6 +257,7 @@ class ConsumeWorkload(MessageWorkload):
             self.options.renewed,
             self.options.acked_twice,
             self.options.delay_level,
+            self.options.requests,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
         delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
@@ -312,6 +331,7 @@ class ConsumeWorkload(MessageWorkload):
             "nameservers": _addresses(record, through),
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
+            "replies": self.options.requests > 0,
             "set": {
                 "pollNameServerInterval": ROUTE_MS,
                 "persistConsumerOffsetInterval": _COMMIT_MS,
@@ -337,7 +357,8 @@ class ConsumeWorkload(MessageWorkload):
             produce = {
                 "group": f"producers-{context.run}",
                 "nameservers": _addresses(record, NAMESRV),
-                "set": {"pollNameServerInterval": ROUTE_MS},
+                # A broker can pass a reply on only to a producer that has sent it a heartbeat.
+                "set": {"pollNameServerInterval": ROUTE_MS, "heartbeatBrokerInterval": ROUTE_MS},
             }
             self._sender = Sender(
                 context.deployment.clients[self.options.members],
@@ -432,6 +453,7 @@ class ConsumeWorkload(MessageWorkload):
             Ordered,
             Prompt,
             Replayed,
+            Replies,
             Retried,
         )
         from checkers.messages.log import LogAnomalies, Replicas
@@ -460,6 +482,8 @@ class ConsumeWorkload(MessageWorkload):
             of_group.append(Lag(wanted))
         if self.pops:
             of_group.append(Invisible(_REVIVED_S))
+        if self.options.requests:
+            of_group.append(Replies())
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 
     def server_settings(self) -> Mapping[str, str]:

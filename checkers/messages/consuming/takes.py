@@ -28,6 +28,7 @@ class Delivery:
     hides  with pops: the times, each from and until, for which brokers must hide it from all others.
     over   the latest time at which a broker may hide it; None: unknown.
     acking   the time at which an acknowledgement was sent; None: none was.
+    replied  of a request: the time at which its member reported its reply, and True if a broker acknowledged that.
     acked_again   the result of a second acknowledgement; None: none was sent.
     """
 
@@ -45,6 +46,7 @@ class Delivery:
     over: int | None = None
     acking: int | None = None
     acked_again: bool | None = None
+    replied: tuple[int, bool] | None = None
 
     @property
     def unsure(self) -> bool:
@@ -123,6 +125,8 @@ def takes(history: History, popped: bool = False) -> Takes:
                 every[life, rest[0]].acking = at
             case "acked-again" if (life, rest[0]) in every:
                 every[life, rest[0]].acked_again = bool(rest[1])
+            case "replied" if (life, rest[0]) in every:
+                every[life, rest[0]].replied = at, bool(rest[1])
             case "started":
                 found.started.setdefault(life, (at, str(rest[0])))
             case "queues":

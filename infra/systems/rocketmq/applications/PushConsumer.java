@@ -4,6 +4,7 @@ package harness.client;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -16,24 +17,32 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
- * many milliseconds one takes, and `level` the delay level that it names for the next attempt.
+ * many milliseconds one takes, and `level` the delay level that it names for the next attempt. With `replies`, it replies
+ * to a message with the property `request` when it has succeeded.
  */
 final class PushConsumer implements Application.Part {
     private static final long LOOK_MS = 50;
+    private static final long REPLY_MS = 2000;
+    private static final int SHOWN = 64;
 
     private final Pipe pipe;
     private final String name;
     private final DefaultMQPushConsumer consumer;
     private final AtomicLong deliveries = new AtomicLong();
     private final Thread watch;
+    private final DefaultMQProducer replies;
 
     PushConsumer(Pipe pipe, JsonObject command) throws Exception {
         this.pipe = pipe;
@@ -67,6 +76,14 @@ final class PushConsumer implements Application.Part {
                         ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                         : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
+        }
+        replies = command.has("replies") && command.get("replies").getAsBoolean()
+                ? new DefaultMQProducer("replies-" + command.get("group").getAsString()) : null;
+        if (replies != null) {
+            replies.setNamesrvAddr(command.get("nameservers").getAsString());
+            replies.setInstanceName(command.get("instance").getAsString());
+            replies.setRetryTimesWhenSendFailed(0);
+            replies.start();
         }
         consumer.start();
         pipe.tell("started", "name", name, "client", consumer.getDefaultMQPushConsumerImpl().getmQClientFactory()
@@ -106,6 +123,9 @@ final class PushConsumer implements Application.Part {
     public void stop() {
         watch.interrupt();
         consumer.shutdown();
+        if (replies != null) {
+            replies.shutdown();
+        }
     }
 
     /** Works on messages; true if all of them succeeded. */
@@ -127,10 +147,27 @@ final class PushConsumer implements Application.Part {
                 Thread.currentThread().interrupt();
                 done = false;
             }
+            if (done && replies != null && message.getUserProperty("request") != null) {
+                reply(message, n);
+            }
             pipe.tell("done", "name", name, "n", n, "ok", done);
             all &= done;
         }
         return all;
+    }
+
+    /** Replies with the begin of the request's body, and tells whether a broker acknowledged it. */
+    private void reply(MessageExt request, long n) {
+        boolean accepted = false;
+        try {
+            Message reply = MessageUtil.createReplyMessage(request,
+                    Arrays.copyOf(request.getBody(), Math.min(request.getBody().length, SHOWN)));
+            accepted = replies.send(reply, REPLY_MS).getSendStatus() == SendStatus.SEND_OK;
+        } catch (Exception problem) {
+            pipe.tell("failed", "name", name, "error", problem.getClass().getSimpleName(), "why",
+                    "reply: " + problem.getMessage());
+        }
+        pipe.tell("replied", "name", name, "n", n, "ok", accepted);
     }
 
     static long number(MessageExt message, String property) {
