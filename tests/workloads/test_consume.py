@@ -14,7 +14,7 @@ from workloads_in_memory import NODES, places
 
 from harness.api import Completion
 from harness.generator.context import Context
-from harness.plan.plan import Plan, PlanError
+from harness.plan.plan import Plan, PlanError, ServerPlan
 from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.applications.members import Members
@@ -180,6 +180,21 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         ConsumeWorkload(Plan(workload="consume", concurrency=5, options=options))
+
+
+@pytest.mark.parametrize(
+    ("client", "library", "text"),
+    [
+        ("grpc", "grpc-push", "with --client grpc cluster is right"),
+        ("remoting", "remoting-proxy", "with --library remoting-proxy cluster is right"),
+    ],
+)
+def test_clients_that_do_not_follow_the_masters_need_proxies_for_all(client: str, library: str, text: str) -> None:
+    server = ServerPlan(settings={"proxy.proxyMode": "local"})
+    with pytest.raises(PlanError, match=f"proxy.proxyMode is local; {text}"):
+        ConsumeWorkload(
+            Plan(workload="consume", concurrency=5, client=client, options={"library": library}, server=server)
+        )
 
 
 def test_the_crew_counts_queues_without_the_right_owners() -> None:

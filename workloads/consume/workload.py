@@ -249,6 +249,11 @@ class ConsumeWorkload(MessageWorkload):
                 f"delay_level is {self.options.delay_level}; it needs --library remoting, --listener concurrently and "
                 "--failing"
             )
+        if self.local_proxies and not self.grpc:
+            raise PlanError(
+                f"proxy.proxyMode is local; with --library {self.options.library} cluster is right: only gRPC clients "
+                "follow the masters"
+            )
         self._check_mode()
         self.work = Work(
             self.options.failing,
