@@ -83,6 +83,7 @@ final class PushConsumer implements Application.Part {
             replies.setNamesrvAddr(command.get("nameservers").getAsString());
             replies.setInstanceName(command.get("instance").getAsString());
             replies.setRetryTimesWhenSendFailed(0);
+            set(replies, command); // both share one instance of the client, which has the settings of the first
             replies.start();
         }
         consumer.start();
