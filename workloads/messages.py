@@ -75,6 +75,11 @@ class MessageWorkload(Workload):
             raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 2 clients: one sends, one reads")
         if plan.server.options.get("brokers") == 0:
             raise PlanError(f"brokers is 0; {self.name} sends messages, and needs 1 at least")
+        self.local_proxies = plan.server.settings.get("proxy.proxyMode", "").lower() == "local"
+        if self.local_proxies and plan.client == "grpc":
+            raise PlanError(
+                "proxy.proxyMode is local; with --client grpc cluster is right: that client does not follow the masters"
+            )
         self._phases = count()
         self._beliefs: dict[int, Beliefs] = {}
         self._places: TopicLayout | None = None

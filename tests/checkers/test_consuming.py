@@ -8,13 +8,25 @@ from typing import Any
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Broadcast, Delivered, Groups, Invisible, Lag, Ordered, Prompt, Replayed, Retried
+from checkers.messages.consuming import (
+    Broadcast,
+    Delivered,
+    Groups,
+    Invisible,
+    Lag,
+    Ordered,
+    Prompt,
+    Replayed,
+    Replies,
+    Retried,
+)
 from checkers.messages.consuming.resets import BACK, PAST
+from checkers.messages.consuming.takes import UNSURE, takes
 from results.op import OpType
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 from tests.effort import effort
-from tests.sim import pops
+from tests.sim import fifo_pops, pops, requests
 from tests.sim.consumers import AGAIN, MESSAGE_GROUP, Bug, Group
 from tests.stories import S, TimedStory
 
@@ -81,10 +93,12 @@ FINDS = {
 }
 
 
-def by_group(steps: str, *, fault: bool = False, reported: str = "t:a:0") -> CheckResult:
+def by_group(
+    steps: str, *, fault: bool = False, reported: str = "t:a:0", hidden_s: float | None = None, leased: bool = False
+) -> CheckResult:
     """Deliveries of one queue to m0 and m1, by their offsets; the messages 0 and 2 are of group A, 1 and 3 of group B.
-    Each has `x,from,to`: the offset, and the times (s) of its begin and end; in capitals it goes to m1. reported: the
-    queue that members name.
+    Each has `x,from,to`: the offset, and the times (s) of its begin and end; in capitals it goes to m1. With `?` after
+    the end, its acknowledgement has no answer. reported: the queue that members name. hidden_s: see `Delivery.hides`.
     """
     story = TimedStory()
     for member in ("m0", "m1"):
@@ -96,8 +110,9 @@ def by_group(steps: str, *, fault: bool = False, reported: str = "t:a:0") -> Che
     for n, step in enumerate(steps.split(), 1):
         who, start, end = step.split(",")
         of, offset = events["m1" if who.isupper() else "m0"], "abcd".index(who.lower())
-        of.append((float(start), ["delivered", n, reported, offset, offset + 1, 0, None]))
-        of.append((float(end), ["done", n, True]))
+        hidden = [] if hidden_s is None else [int(hidden_s * 1000)]
+        of.append((float(start), ["delivered", n, reported, offset, offset + 1, 0, None, *hidden]))
+        of.append((float(end.rstrip("?")), ["acking", n] if end.endswith("?") else ["done", n, True]))
     if fault:
         story.fault(9, 9.5, "n1")
     for member, of in events.items():
@@ -107,7 +122,7 @@ def by_group(steps: str, *, fault: bool = False, reported: str = "t:a:0") -> Che
     about = {"min": 0, "max": 4, "next": 4, "done": True, "phase": "final", "node": "n1"}
     story.call(91, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(4)], **about)
     masters = [Observation(s * S, "n1", "leader", term=1, extra={"broker_name": "a"}) for s in range(90)]
-    return Ordered(within=MESSAGE_GROUP).check(story.run(observations=masters))
+    return Ordered(within=MESSAGE_GROUP, leased=leased).check(story.run(observations=masters))
 
 
 def test_message_groups_have_an_order_each() -> None:
@@ -129,6 +144,29 @@ def test_the_order_is_that_of_the_queue_that_has_the_messages() -> None:
     wrong = by_group("b,10,11 c,11,12 a,12,13 d,14,15", reported="t:a:1")
     assert [a.name for a in wrong.anomalies] == ["out-of-order"]
     assert by_group("a,10,12 B,10.5,11 d,11.5,13 C,12.5,14", reported="t:a:1").verdict == Verdict.VALID
+
+
+def test_a_message_that_may_have_been_acknowledged_does_not_break_the_order() -> None:
+    unsure = by_group("a,10,12? c,13,14 b,14,15 d,15,16")
+    assert (unsure.verdict, [(e.rule, e.used, e.why) for e in unsure.excuses]) == (
+        Verdict.VALID,
+        [("out-of-order", 1, UNSURE)],
+    )
+    assert [a.name for a in by_group("a,10,12? c,11,12 b,14,15 d,15,16").anomalies] == ["out-of-order"], "not yet"
+
+
+def test_another_process_may_have_a_message_when_its_duration_is_over() -> None:
+    """A consumer that works for longer than it requested has two owners by its own fault; a second early is granted."""
+    steps = "a,10,25 A,{},26 b,27,28 c,28,29 d,29,30"
+    late = by_group(steps.format(19.1), hidden_s=10, leased=True)
+    assert late.verdict == Verdict.VALID
+    assert [(e.rule, e.used) for e in late.excuses] == [("two-owners", 1)]
+    for early in (
+        by_group(steps.format(18.9), hidden_s=10, leased=True),
+        by_group(steps.format(19.1), leased=True),
+        by_group(steps.format(19.1), hidden_s=10),
+    ):
+        assert [a.name for a in early.anomalies] == ["two-owners"]
 
 
 @pytest.mark.parametrize("bug", FINDS)
@@ -556,6 +594,106 @@ def test_finds_planted_bugs_of_pops(bug: pops.Bug, name: str) -> None:
     assert found >= struck * 0.75, (struck, found)
 
 
+def fifo(run: RunRecord) -> dict[str, CheckResult]:
+    judges: list[Checker] = [
+        Delivered(holds=False, quiet_s=20, in_order=True),
+        Ordered(again=16, within=MESSAGE_GROUP, leased=True),
+        Retried(16, delays=False, holds=False),
+        Invisible(20),
+    ]
+    return {judge.name: judge.check(run) for judge in judges}
+
+
+def test_silent_about_good_pops_in_order() -> None:
+    """Members crash, fail messages, lose answers, and leave the rest of a message group alone."""
+    excused: dict[tuple[str, str], int] = {}
+    attempts = left = 0
+    for seed in range(effort(24, 4)):
+        run = fifo_pops.FifoPops(seed).run()
+        left += len(takes(run.history, popped=True).left)
+        for name, result in fifo(run).items():
+            if name == "retried":
+                assert [a.summary for a in result.anomalies] == [], (seed, result.reason)
+                attempts += result.stats["attempts"]
+                continue
+            assert result.verdict == Verdict.VALID, (seed, name, result.reason, [a.summary for a in result.anomalies])
+            for excuse in result.excuses:
+                excused[excuse.rule, excuse.why] = excused.get((excuse.rule, excuse.why), 0) + excuse.used
+    assert attempts
+    assert left
+    together = "at-least-once: popped in order with an earlier message of its queue that was not acknowledged in time"
+    assert excused["redelivered", together], excused
+    assert excused["out-of-order", UNSURE], excused
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (fifo_pops.Bug.AHEAD, "out-of-order"),
+        (fifo_pops.Bug.EAGER, "leased-twice"),
+        (fifo_pops.Bug.SKIP, "out-of-order"),
+        (fifo_pops.Bug.AGAIN, "redelivered-to-holder"),
+        (fifo_pops.Bug.FORGOT, "attempt-skipped"),
+    ],
+)
+def test_finds_planted_bugs_of_pops_in_order(bug: fifo_pops.Bug, name: str) -> None:
+    struck = found = 0
+    for seed in range(effort(16, 4)):
+        group = fifo_pops.FifoPops(seed, bug)
+        results = fifo(group.run())
+        struck += bool(group.planted)
+        found += bool(group.planted) and name in {a.name for result in results.values() for a in result.anomalies}
+    assert struck, "the bug was never planted"
+    assert found >= struck * 0.5, (struck, found)
+
+
+def beside(again_s: float, *, hidden_s: float = 10.0, first: str = "left", in_order: bool = True) -> CheckResult:
+    """The messages 1 and 2 come to m0; 2 is acknowledged at once, and comes again so long after it. first: what became
+    of 1, whose duration is `hidden_s`: `left`, or `done` after 5 s; 2 has 10 s.
+    """
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    for n in range(2):
+        story.call(1, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
+    kind = "left" if first == "left" else "delivered"
+    events: list[tuple[float, list[object]]] = [
+        (2, [kind, 1, "t:a:0", 0, 1, 0, "a", int(hidden_s * 1000)]),
+        (2, ["delivered", 2, "t:a:0", 1, 2, 0, "a", 10_000]),
+        (2.1, ["done", 2, True]),
+    ]
+    events += [(7, ["done", 1, True])] if first == "done" else [(13, ["delivered", 3, "t:a:0", 0, 1, 1, "a", 10_000])]
+    events += [(13.1, ["done", 3, True])] if first == "left" else []
+    events.append((2 + again_s, ["delivered", 4, "t:a:0", 1, 2, 1, "a", 10_000]))
+    events.append((2.1 + again_s, ["done", 4, True]))
+    events.sort(key=lambda event: event[0])
+    story.call(90, "take", None, None, [[k, int((90.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
+    shown = {"min": 0, "max": 2, "next": 2, "done": True, "phase": "final", "node": "n1"}
+    story.call(91, "replica-read", "t:a:0", 0, [[0, 1], [1, 2]], **shown)
+    return Delivered(holds=False, quiet_s=10, in_order=in_order).check(story.run())
+
+
+def test_what_was_popped_in_order_comes_again_together() -> None:
+    """A message comes again if an earlier one of its pop was not acknowledged, after the end of their duration."""
+    good = beside(9.1)
+    assert good.verdict == Verdict.VALID, good.reason
+    assert [(e.rule, e.used) for e in good.excuses] == [("redelivered", 1)]
+    assert beside(9.1, hidden_s=9.1).verdict == Verdict.VALID
+    for wrong in (beside(8.9), beside(9.1, hidden_s=8.9), beside(9.1, first="done"), beside(9.1, in_order=False)):
+        assert [a.name for a in wrong.anomalies] == ["redelivered-to-holder"]
+
+
+def test_a_message_without_an_answer_has_the_queue_to_which_it_was_sent() -> None:
+    """Its offset was compared with those of the queue that its client had asked."""
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    story.call(1, "send", "t:a:0", 1, 1, "info", ask={"properties": {}})
+    story.call(9, "take", None, None, [["delivered", 5 * S, 1, 1, "t:a:1", 4, 1, 0, "a"]], **about)
+    (delivery,) = takes(story.run().history, popped=True).deliveries
+    assert (delivery.key, delivery.offset) == ("t:a:0", 4)
+
+
 def popped(
     again_s: float,
     *,
@@ -617,3 +755,70 @@ def test_a_reset_is_looked_up_where_the_message_is() -> None:
     unsure = popped(99, acking=True)
     assert (unsure.verdict, [(e.rule, e.used) for e in unsure.excuses]) == (Verdict.VALID, [("never-returned", 1)])
     assert Invisible(20).check(Group(1).run()).verdict == Verdict.UNKNOWN, "no pops, no promise"
+
+
+def test_silent_about_good_requests() -> None:
+    """Requests time out, replies are refused, come too late, or come twice: all of it is no violation."""
+    seen = dict.fromkeys(("answered", "unanswered", "replies", "refused"), 0)
+    for seed in range(effort(96, 12)):
+        result = Replies().check(requests.Requests(seed).run())
+        assert result.verdict == Verdict.VALID, (seed, result.reason, [a.summary for a in result.anomalies])
+        assert not result.excuses, "these runs have no faults"
+        for name in seen:
+            seen[name] += result.stats[name]
+    assert all(seen.values()), seen
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (requests.Bug.LOST, "reply-lost"),
+        (requests.Bug.MIXED, "wrong-reply"),
+        (requests.Bug.TWICE, "wrong-reply"),
+        (requests.Bug.BOTH, "wrong-reply"),
+    ],
+)
+def test_finds_planted_bugs_of_requests(bug: requests.Bug, name: str) -> None:
+    struck = 0
+    for seed in range(effort(24, 4)):
+        run = requests.Requests(seed, bug)
+        found = {a.name: a.cases for a in Replies().check(run.run()).anomalies}
+        assert found.get(name, 0) == run.planted, (seed, found)
+        assert set(found) <= {name}
+        struck += run.planted
+    assert struck, "the bug was never planted"
+
+
+def replied(
+    at: float | None, *, fault: float | None = None, silent: bool = False, got: int | None = None, own: bool = True
+) -> CheckResult:
+    """A request at 2 s that waits for 3 s, after one that was answered. at: the time (s) at which a broker acknowledged
+    the reply to it. got: the message in the reply that it got. silent: its producer reported nothing.
+    """
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    asked = {"properties": {"request": "1"}}
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask=asked, within_ms=3000, reply=1, own=True)
+    result: dict[str, Any] = {"unanswered": "RequestTimeoutException"} if got is None else {"reply": got, "own": own}
+    result = {} if silent else result
+    story.call(2, "send", "t:a:0", 2, 2, "info", took=3.5, ask=asked, within_ms=3000, **result)
+    events: list[tuple[float, list[object]]] = [(2.1, ["delivered", 1, "t:a:0", 1, 2, 0, "a"])]
+    events += [] if at is None else [(at, ["replied", 1, True]), (at, ["done", 1, True])]
+    if fault is not None:
+        story.fault(fault, fault + 0.5, "n1")
+    story.call(9, "take", None, None, [[k, int((9.01 - t) * S), 1, *rest] for t, (k, *rest) in events], **about)
+    return Replies().check(story.run())
+
+
+def test_a_reply_that_was_acknowledged_in_time_is_owed() -> None:
+    """It is owed to a producer that lived; a fault is an excuse only while the request waited."""
+    assert [a.name for a in replied(4.9).anomalies] == ["reply-lost"]
+    assert [a.name for a in replied(4.9, fault=1).anomalies] == ["reply-lost"], "the fault was over"
+    for good in (replied(5.1), replied(None), replied(4.9, got=2)):
+        assert (good.verdict, good.excuses) == (Verdict.VALID, [])
+    for excused in (replied(4.9, fault=3), replied(4.9, silent=True)):
+        assert (excused.verdict, [(e.rule, e.used) for e in excused.excuses]) == (Verdict.VALID, [("reply-lost", 1)])
+    for wrong in (replied(4.9, got=1), replied(4.9, got=2, own=False)):
+        assert [a.name for a in wrong.anomalies] == ["wrong-reply"]
+    assert Replies().check(Group(1).run()).verdict == Verdict.UNKNOWN, "no request, no promise"

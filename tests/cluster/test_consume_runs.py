@@ -67,10 +67,22 @@ def test_members_that_poll_and_a_java_producer(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_message_groups_in_order_through_a_proxy(tmp_path: Path) -> None:
+def test_requests_and_replies(tmp_path: Path) -> None:
+    """Members reply through a broker to a producer in another process, on another node."""
+    quiet = ("--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--time-limit", "15")
+    ended = run(*CONSUME, *quiet, "--producer", "java", "--requests", "10", "--concurrency", "12", store=tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    stats = ended.stats("replies")
+    assert stats["answered"] > stats["unanswered"], ended.out
+    assert stats["replies"] >= stats["answered"], ended.out
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("library", "failing"), [("grpc-push", "2"), ("grpc-simple", "0.3")])
+def test_message_groups_in_order_through_a_proxy(tmp_path: Path, library: str, failing: str) -> None:
     """A proxy pops in order only for a group that is made so; a message that fails holds the others up."""
     quiet = ("--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--time-limit", "20")
-    how = ("--library", "grpc-push", "--listener", "orderly", "--failing", "2")
+    how = ("--library", library, "--listener", "orderly", "--failing", failing)
     ended = run(*CONSUME, *quiet, *how, store=tmp_path)
     assert ended.code in (0, 1, 2), ended.out + ended.err
     assert ended.stats("ordered")["sequences"] == 3 * ended.stats("ordered")["queues"], ended.out

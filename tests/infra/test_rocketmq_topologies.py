@@ -14,7 +14,7 @@ import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
 from harness.run.servers import stop_all
-from infra.machines.api import InfraError, ProcessId
+from infra.machines.api import InfraError, ProcessId, SettingsError
 from infra.options import OptionError, parse
 from infra.systems.api import REPLICATION, Launch, LaunchRule, Server, ServerSettings
 from infra.systems.java import user_lib
@@ -249,6 +249,33 @@ def test_a_proxy_is_configured_in_json() -> None:
         "-pc",
         "/var/lib/harness/log/proxy.json",
     ]
+
+
+def test_a_broker_may_have_a_proxy_inside() -> None:
+    """One process with the main class of a proxy, which starts the broker; a further broker has none."""
+    topology = made("controller", kinds=["proxy"], settings={"proxy.proxyMode": "local"})
+    nodes = attached(topology)
+    assert [[s.kind for s in topology.servers(node)] for node in nodes[3:]] == [["broker"]] * 2  # type: ignore[arg-type]
+    node = nodes[4]
+    command = server(topology, node).start_command()
+    config = ["-pm", "local", "-pc", "/var/lib/harness/log/proxy.json", "-bc", BROKER_FILE]
+    assert command[-7:] == ["org.apache.rocketmq.proxy.ProxyStartup", *config]
+    text = json.loads(node.written["/var/lib/harness/log/proxy.json"])
+    assert (text["proxyMode"], text["grpcServerPort"]) == ("local", 8081)
+    assert _broker(node)["listenPort"] == "10911"
+    assert topology.record().endpoints("proxy") == [(f"198.18.0.{n}", 8081) for n in range(1, 6)]
+    assert [one.kind for one in topology.record().having("proxy")] == ["broker"] * 5
+    assert server(topology, node).data_dirs == ["/var/lib/harness/data/broker"]
+    assert topology.keeps_address("n5") is not None, "clients have the addresses of the proxies"
+    more: Any = topology.further(node, "guest", "b", 1)  # type: ignore[arg-type]
+    assert "org.apache.rocketmq.broker.BrokerStartup" in more.start_command()
+
+
+def test_the_mode_of_proxies_is_checked() -> None:
+    with pytest.raises(SettingsError, match=r"'proxy\.proxyMode': cluster and local are right, not 'near'"):
+        made("controller", kinds=["proxy"], settings={"proxy.proxyMode": "near"})
+    with pytest.raises(SettingsError, match="is local, and no client here uses a proxy"):
+        made("controller", settings={"proxy.proxyMode": "local"})
 
 
 def _broker(node: NotingNode) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from workloads_in_memory import NODES, places
 
 from harness.api import Completion
 from harness.generator.context import Context
-from harness.plan.plan import Plan, PlanError
+from harness.plan.plan import Plan, PlanError, ServerPlan
 from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.applications.members import Members
@@ -101,6 +101,8 @@ def test_a_message_is_the_same_each_time() -> None:
     assert 300 < sum("fails" in of for of in made) < 500
     assert 120 < sum("slow" in of for of in made) < 280
     assert set(Work().of(1)) == {"TAGS"}
+    asked = [Work(requests=10).of(n) for n in range(1, 2001)]
+    assert 130 < sum("request" in of for of in asked) < 280
     named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
     assert all(("level" in of) == ("fails" in of) for of in named)
 
@@ -110,6 +112,7 @@ def test_events_become_short_lists() -> None:
     assert show({**told, "body": "12 ...", "tags": "b"}) == ["delivered", 3, "t:a:1", 7, 12, 0, "b"]
     hidden = show({**told, "body": "12", "tags": "b", "hidden_ms": 9990})
     assert hidden == ["delivered", 3, "t:a:1", 7, 12, 0, "b", 9990]
+    assert show({**told, "event": "left", "body": "12", "hidden_ms": 9})[:2] == ["left", 3]  # type: ignore[index]
     assert show({"event": "renewed", "n": 3, "ok": True, "hidden_ms": 19_000}) == ["renewed", 3, True, 19_000]
     assert show({"event": "done", "n": 3, "ok": False}) == ["done", 3, False]
     assert show({"event": "nonsense", "line": "x"}) == ["failed", "it wrote 'x'"]
@@ -150,11 +153,14 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
     ("options", "text"),
     [
         ({"delay_level": 2}, "needs --library remoting, --listener concurrently and --failing"),
-        ({"library": "grpc-simple", "listener": "orderly"}, "listener is 'orderly'; with --library grpc-simple conc"),
+        ({"library": "grpc-simple", "listener": "broadcast"}, "grpc-simple concurrently and orderly are right"),
+        ({"library": "grpc-simple", "listener": "orderly", "renewed": 1.0}, "it needs --listener concurrently"),
         ({"library": "grpc-push", "listener": "broadcast"}, "grpc-push concurrently and orderly are right"),
         ({"library": "grpc-push", "listener": "orderly", "producer": "java"}, "which has no message groups"),
         ({"listener": "broadcast", "failing": 1.0}, "a broadcast consumer tries nothing again"),
         ({"large": 1.0}, "large is 1; it needs --producer java"),
+        ({"requests": 1.0}, "requests is 1; it needs --producer java, --library remoting, another listener than broad"),
+        ({"requests": 1.0, "producer": "java", "filter": "tag"}, "requests is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),
@@ -174,6 +180,21 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         ConsumeWorkload(Plan(workload="consume", concurrency=5, options=options))
+
+
+@pytest.mark.parametrize(
+    ("client", "library", "text"),
+    [
+        ("grpc", "grpc-push", "with --client grpc cluster is right"),
+        ("remoting", "remoting-proxy", "with --library remoting-proxy cluster is right"),
+    ],
+)
+def test_clients_that_do_not_follow_the_masters_need_proxies_for_all(client: str, library: str, text: str) -> None:
+    server = ServerPlan(settings={"proxy.proxyMode": "local"})
+    with pytest.raises(PlanError, match=f"proxy.proxyMode is local; {text}"):
+        ConsumeWorkload(
+            Plan(workload="consume", concurrency=5, client=client, options={"library": library}, server=server)
+        )
 
 
 def test_the_crew_counts_queues_without_the_right_owners() -> None:
@@ -231,8 +252,9 @@ def test_an_administrator_resets_the_offsets_during_the_load(by: str) -> None:
     assert workload.server_settings()["broker.useServerSideResetOffset"] == str(by == "brokers").lower()
 
 
-def test_fifo_messages_have_message_groups_of_one_queue_each() -> None:
-    options = {"library": "grpc-push", "listener": "orderly", "member_goes_every": "0s"}
+@pytest.mark.parametrize("library", ["grpc-push", "grpc-simple"])
+def test_fifo_messages_have_message_groups_of_one_queue_each(library: str) -> None:
+    options = {"library": library, "listener": "orderly", "member_goes_every": "0s"}
     workload = ConsumeWorkload(Plan(seed=1, rate=50, concurrency=8, workload="consume", options=options))
     workload._places, workload.group = places(), "g"
     client = _Answers()
@@ -246,3 +268,6 @@ def test_fifo_messages_have_message_groups_of_one_queue_each() -> None:
     judges = {checker.name: checker for checker in workload.checkers(DeploymentRecord("toy", dict.fromkeys(NODES, "")))}
     ordered: Any = judges["ordered"]
     assert ordered.within == MESSAGE_GROUP
+    delivered: Any = judges["delivered"]
+    assert ordered.leased == delivered.in_order == (library == "grpc-simple")
+    assert ("invisible" in judges) == (library == "grpc-simple")

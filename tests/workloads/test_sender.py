@@ -34,6 +34,14 @@ for line in sys.stdin:
         report(event="failed", name="producer", n=n, error="MQBrokerException", code=16, why="no permission")
     elif n == 4:
         sys.exit()
+    elif n == 8:
+        assert command["how"] in ("request", "request-async"), command
+        result = dict(event="sent", name="producer", n=n, status="SEND_OK", offset=80, reply="8", own=True)
+        report(**result)
+        report(**result)
+    elif n == 9:
+        report(event="failed", name="producer", n=n, error="RequestTimeoutException",
+               unanswered="RequestTimeoutException", code=10006, why="no reply")
     elif n != 5:
         held.append(n)
         if len(held) == 2:
@@ -81,7 +89,9 @@ def test_answers_reach_the_sends_that_they_belong_to(tmp_path: Path) -> None:
         queue = Queue("t", "a", 0)
 
         async def send(n: int, deadline_s: float = 10) -> Any:
-            return await sender.send(queue, n, {"TAGS": "a", "slow": "1"}, deadline_s)
+            sent, extra = await sender.send(queue, n, {"TAGS": "a", "slow": "1"}, deadline_s)
+            assert extra == {}
+            return sent
 
         one, two, refused = await asyncio.gather(send(1), send(2), send(3))
         assert (one.outcome.type, one.offset, one.message_id) == ("ok", 10, "id1")
@@ -91,6 +101,30 @@ def test_answers_reach_the_sends_that_they_belong_to(tmp_path: Path) -> None:
         assert (await send(4, 1)).outcome.type == "info"
         six, seven = await asyncio.gather(send(6), send(7))
         assert (six.offset, seven.offset) == (60, 70)
+        await sender.leave()
+
+    asyncio.run(play())
+
+
+def test_a_request_has_the_result_of_its_message(tmp_path: Path) -> None:
+    """Without a reply nobody knows of the message; a second result of a request is shown once."""
+
+    async def play() -> None:
+        sender = Sender(Here(tmp_path), Made(), {}, large=0, usual=100, raft_log=False)  # type: ignore[arg-type]
+        await sender.open()
+        sender.use()
+        asked = {"TAGS": "a", "request": "1"}
+        sent, extra = await sender.send(Queue("t", "a", 0), 8, asked, 10)
+        assert (sent.outcome.type, sent.offset) == ("ok", 80)
+        assert 8000 < extra.pop("within_ms") < 9000, "the library looks for late ones once a second"
+        again = extra.pop("again", [])
+        assert extra == {"reply": 8, "own": True}
+        sent, extra = await sender.send(Queue("t", "a", 0), 9, asked, 10)
+        assert sent.outcome.type == "info"
+        assert extra["unanswered"] == "RequestTimeoutException"
+        assert again + extra.get("again", []) == [[8, 8]]
+        sent, extra = await sender.send(Queue("t", "a", 0), 5, asked, 0.3)
+        assert (sent.outcome.type, list(extra)) == ("info", ["within_ms"])
         await sender.leave()
 
     asyncio.run(play())

@@ -70,9 +70,9 @@ class ConsumeOps(QueueOps):
         if self.sender is None:
             return await self.send(op, op.extra["properties"])
         await self.pause()
-        sent = await self.sender.send(queue_of(op.key), op.value, op.extra["properties"], self.deadline_s)
+        sent, extra = await self.sender.send(queue_of(op.key), op.value, op.extra["properties"], self.deadline_s)
         self._refused = sent.outcome.type == "fail"
-        return sent_completion(sent, op.value, {})
+        return sent_completion(sent, op.value, extra)
 
     async def _dead_letters(self, op: Op) -> Completion:
         """Reads the dead letters of the group at a master, from an offset on. A broker has no topic for them until the

@@ -6,7 +6,10 @@ The kinds of events besides those of all crews (`workloads.applications.crew`):
     ["queues", age, life, [queue, ...]]     it has these queues now
     ["delivered", age, life, n, queue, offset, id, attempt, tag]    its listener got a message; with pops, one item
                                             more: the time (ms) for which it is hidden from the others, from then on
+    ["left", age, life, n, queue, offset, id, attempt, tag, ms]   it received a message, and leaves it alone: an
+                                            earlier one of its message group is not acknowledged
     ["renewed", age, life, n, true|false, ms]   it requested a new time, of which so much is left; granted or not
+    ["replied", age, life, n, true|false]   it replied to a request; a broker acknowledged the reply, or may not have
     ["acking", age, life, n]                it is about to acknowledge the message
     ["ack-refused", age, life, n, code]     the broker refused the acknowledgement that the library sent by itself
     ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
@@ -121,10 +124,10 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
     match fields["event"]:
         case "queues":
             return ["queues", fields["queues"]]
-        case "delivered":
+        case "delivered" | "left" as kind:
             key = f"{fields['topic']}:{fields['broker']}:{fields['queue']}"
             identity = id_of(str(fields["body"]).encode())
-            found = ["delivered", fields["n"], key, fields["offset"], identity, fields["attempt"], fields.get("tags")]
+            found = [kind, fields["n"], key, fields["offset"], identity, fields["attempt"], fields.get("tags")]
             return found if fields.get("hidden_ms") is None else [*found, fields["hidden_ms"]]
         case "renewed":
             return ["renewed", fields["n"], fields["ok"], fields["hidden_ms"]]
@@ -132,6 +135,8 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
             return ["acking", fields["n"]]
         case "ack-refused":
             return ["ack-refused", fields["n"], fields["code"]]
+        case "replied":
+            return ["replied", fields["n"], fields["ok"]]
         case "acked-again":
             return ["acked-again", fields["n"], fields["ok"]]
         case "done":

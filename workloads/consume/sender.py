@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends by RocketMQ's own Java client: one process with a `DefaultMQProducer` on a node of its own, for all clients.
 
-Each send names its queue, so the library makes one attempt; `workloads.applications.library` explains its result.
+Each send names its queue, so the library makes one attempt; `workloads.applications.library` explains its result. A
+request is a send, too: its result is that of the message, whatever becomes of the reply.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any, Final
 from infra.machines.api import InfraError, Node
 from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.applications.process import Application, Program
+from infra.systems.rocketmq.message_body import id_of
 from infra.systems.rocketmq.protocol.sending import Sent
 from workloads.applications.library import MARGIN_S, START_S, sent_of
+from workloads.consume.work import REQUEST
 from workloads.places import Queue
 
 PRODUCER: Final = "producer"
@@ -29,6 +32,15 @@ LARGEST: Final = 4 * 1024 * 1024 - 4096
 
 _WAYS: Final[Mapping[str, int]] = {"sync": 50, "async": 25, "batch": 23, "oneway": 2}
 """The ways of sending, with the share (%) of each."""
+
+
+_SCAN_S: Final = 1.1
+"""The library looks once a second for requests whose time is over (`RequestFutureHolder.startScheduledTask`)."""
+
+
+def asks_by_callback(message: int) -> bool:
+    """True if a request is made with a callback, and False if its caller waits; it follows from its id."""
+    return Random(f"request/{message}").random() < 0.5
 
 
 def way_of(message: int) -> str:
@@ -58,6 +70,11 @@ class Sender:
         self._application: Application | None = None
         self._reading: asyncio.Task[None] | None = None
         self._awaited: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
+        self._answered: set[int] = set()
+        """The requests that have a result."""
+        self._again: list[list[Any]] = []
+        """Results of requests that had one already, and that no completion shows yet: the request, and the message
+        in the reply, or None."""
         self._users = 0
         self._starts = 0
         self._starting = asyncio.Lock()
@@ -82,30 +99,56 @@ class Sender:
             with suppress(InfraError):
                 await application.kill()
 
-    async def send(self, queue: Queue, message: int, properties: Mapping[str, str], deadline_s: float) -> Sent:
-        """Sends a message to a queue: one attempt."""
+    async def send(
+        self, queue: Queue, message: int, properties: Mapping[str, str], deadline_s: float
+    ) -> tuple[Sent, dict[str, Any]]:
+        """Sends a message to a queue: one attempt. Returns its result and, of a request, what became of it:
+
+        within_ms   the time for the reply, from some time after the begin of the op on.
+        reply, own  the message in the reply; True if the reply has the request's correlation id.
+        unanswered  the exception of the library when no reply came.
+        again       further results of requests that had one already, each with the message in the reply, or None.
+        """
         end = asyncio.get_running_loop().time() + deadline_s
         try:
             async with self._starting:
                 application = self._application = self._application or await self._start()
         except InfraError as problem:
-            return Sent(Outcome("fail", f"nothing was sent: {problem}"))
+            return Sent(Outcome("fail", f"nothing was sent: {problem}")), {}
         left = max(0.0, end - asyncio.get_running_loop().time())
         command = self._command(queue, message, properties, left)
         future = self._awaited[message] = asyncio.get_running_loop().create_future()
+        asks = command["how"].startswith(REQUEST)
+        extra: dict[str, Any] = {"within_ms": command["timeout_ms"]} if asks else {}
         try:
             async with asyncio.timeout(left):
                 await application.tell(command)
-                return sent_of(await future, wraps=command["how"] == "async", raft_log=self._raft_log)
+                fields = await future
+            if asks:
+                extra |= self._replied(fields)
+            return sent_of(fields, wraps=asks or command["how"] == "async", raft_log=self._raft_log), extra
         except TimeoutError:
-            return Sent(Outcome("info", "timed out: the producer did not report a result"))
+            return Sent(Outcome("info", "timed out: the producer did not report a result")), extra
         except InfraError as problem:
-            return Sent(Outcome("info", str(problem)))
+            return Sent(Outcome("info", str(problem))), extra
         finally:
             del self._awaited[message]
 
+    def _replied(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {"again": self._again} if self._again else {}
+        self._again = []
+        if "reply" in fields:
+            return {**found, "reply": id_of(str(fields["reply"]).encode()), "own": fields["own"]}
+        return {**found, "unanswered": fields.get("unanswered", fields.get("error"))}
+
     def _command(self, queue: Queue, message: int, properties: Mapping[str, str], left: float) -> dict[str, Any]:
         size = size_of(message, self._large, self._usual)
+        # Batches of large bodies would be larger than a broker takes.
+        how = "sync" if size != self._usual else way_of(message)
+        left -= MARGIN_S
+        if REQUEST in properties:
+            how = f"{REQUEST}-async" if asks_by_callback(message) else REQUEST
+            left -= _SCAN_S
         return {
             "do": "send",
             "name": PRODUCER,
@@ -118,9 +161,8 @@ class Sender:
             "tags": properties.get("TAGS", ""),
             "keys": f"key-{message}",
             "properties": {name: value for name, value in properties.items() if name != "TAGS"},
-            # Batches of large bodies would be larger than a broker takes.
-            "how": "sync" if size != self._usual else way_of(message),
-            "timeout_ms": max(1, int((left - MARGIN_S) * 1000)),
+            "how": how,
+            "timeout_ms": max(1, int(left * 1000)),
         }
 
     async def _start(self) -> Application:
@@ -140,7 +182,14 @@ class Sender:
     async def _read(self, application: Application) -> None:
         while not application.ended:
             for event in await application.take(1.0):
-                future = self._awaited.get(event.fields.get("n", 0))
+                message = event.fields.get("n", 0)
+                if "reply" in event.fields or "unanswered" in event.fields:
+                    if message in self._answered:
+                        reply = event.fields.get("reply")
+                        self._again.append([message, None if reply is None else id_of(str(reply).encode())])
+                        continue
+                    self._answered.add(message)
+                future = self._awaited.get(message)
                 if future is not None and not future.done():
                     future.set_result(event.fields)
         if self._application is application:

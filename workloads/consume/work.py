@@ -3,6 +3,7 @@
 
 The consumer reads the properties `fails` (so many attempts at it fail) and `slow` (so many ms an attempt takes), a
 simple consumer also `renewed` (so many ms it is hidden again, by request) and `twice` (it is acknowledged twice).
+A push consumer replies to a message with `request`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ MESSAGE_GROUP: Final = "__SHARDINGKEY"
 _GROUPS: Final = 3
 """The number of message groups of each queue."""
 
+REQUEST: Final = "request"
+"""The property of a message whose producer waits for a reply."""
+
 RENEWED_MS: Final = 20_000
 """The new invisible duration of a message that is renewed: its consumer works on it for longer than the first one."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The shares (%) of messages that fail, that are slow, that are renewed, and that are acknowledged twice. `fails`:
-    the number of attempts that fail. level: the delay level that a consumer names for them; 0: none.
+    """The shares (%) of messages that fail, that are slow, that are renewed, that are acknowledged twice, and that are
+    requests. `fails`: the number of attempts that fail. level: the delay level that a consumer names for them; 0: none.
     """
 
     failing: float = 0.0
@@ -41,6 +45,7 @@ class Work:
     renewed: float = 0.0
     twice: float = 0.0
     level: int = 0
+    requests: float = 0.0
 
     @staticmethod
     def message_group(queue: int, message: int) -> Mapping[str, str]:
@@ -61,4 +66,6 @@ class Work:
             found["renewed"] = str(RENEWED_MS)
         if dice.random() * 100 < self.twice:
             found["twice"] = "1"
+        if dice.random() * 100 < self.requests:
+            found[REQUEST] = "1"
         return found

@@ -68,6 +68,9 @@ _INVISIBLE_S: Final[Mapping[str, int]] = {"grpc-simple": 10, "grpc-push": 20}
 consumer is the proxy's own, 60 s by default, which a process that is killed would cost every run.
 """
 
+_FIFO_INVISIBLE_S: Final = 5
+"""The same of a simple consumer that gets messages in order: one that fails holds its queue up for so long."""
+
 _REVIVED_S: Final = 20.0
 """The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
 for late acknowledgements."""
@@ -94,8 +97,8 @@ class ConsumeOptions:
     members: int = option(3, "Members of the group, each in a process of its own.", low=1, high=4)
     listener: Literal["concurrently", "orderly", "broadcast"] = option(
         "concurrently",
-        "How members consume. With broadcast, each one gets everything. With grpc-push, orderly means FIFO: the "
-        "messages of a message group are in order.",
+        "How members consume. With broadcast, each one gets everything. With grpc-push and grpc-simple, orderly means "
+        "FIFO: the messages of a message group are in order.",
     )
     library: Library = option(
         "remoting",
@@ -143,6 +146,13 @@ class ConsumeOptions:
         low=0,
         high=5,
     )
+    requests: float = option(
+        0.0,
+        "With --producer java and --library remoting: so many messages (%) are requests, whose producer waits for the "
+        "reply of a member.",
+        low=0,
+        high=50,
+    )
     renewed: float = option(
         0.0,
         "With --library grpc-simple: for so many messages (%) a consumer requests a new invisible duration, and works "
@@ -189,14 +199,16 @@ class ConsumeWorkload(MessageWorkload):
             )
         self.group = ""
         self.grpc = self.options.library.startswith("grpc")
-        self.fifo = self.options.library == "grpc-push" and self.options.listener == "orderly"
-        if self.grpc and self.options.listener != "concurrently" and not self.fifo:
-            right = "concurrently and orderly are" if self.options.library == "grpc-push" else "concurrently is"
+        self.fifo = self.grpc and self.options.listener == "orderly"
+        if self.grpc and self.options.listener == "broadcast":
             raise PlanError(
-                f"listener is {self.options.listener!r}; with --library {self.options.library} {right} right"
+                f"listener is 'broadcast'; with --library {self.options.library} concurrently and orderly are right"
             )
         if self.fifo and self.options.producer == "java":
-            raise PlanError("producer is 'java', which has no message groups; with grpc-push orderly, harness is right")
+            raise PlanError(
+                f"producer is 'java', which has no message groups; with {self.options.library} orderly, harness is "
+                "right"
+            )
         if self.options.library == "lite-pull":
             if self.options.listener != "concurrently":
                 raise PlanError(
@@ -212,8 +224,21 @@ class ConsumeWorkload(MessageWorkload):
         for name in ("renewed", "acked_twice"):
             if getattr(self.options, name) and not self.pops:
                 raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --library grpc-simple")
+            if getattr(self.options, name) and self.fifo:
+                raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --listener concurrently")
         if self.options.large and self.options.producer != "java":
             raise PlanError(f"large is {self.options.large:g}; it needs --producer java")
+        if self.options.requests and (
+            self.options.producer != "java"
+            or self.options.library != "remoting"
+            or self.options.application is not None
+            or self.options.listener == "broadcast"
+            or self.options.filter != "none"
+        ):
+            raise PlanError(
+                f"requests is {self.options.requests:g}; it needs --producer java, --library remoting, another "
+                "listener than broadcast, and neither --application nor --filter"
+            )
         if resets and self.options.listener == "broadcast":
             raise PlanError("resets needs another listener than broadcast: each member keeps its own offsets")
         if self.options.reset_by == "members" and self.options.resets < _MEMBERS_RESET_S:
@@ -227,6 +252,11 @@ class ConsumeWorkload(MessageWorkload):
                 f"delay_level is {self.options.delay_level}; it needs --library remoting, --listener concurrently and "
                 "--failing"
             )
+        if self.local_proxies and not self.grpc:
+            raise PlanError(
+                f"proxy.proxyMode is local; with --library {self.options.library} cluster is right: only gRPC clients "
+                "follow the masters"
+            )
         self._check_mode()
         self.work = Work(
             self.options.failing,
@@ -235,13 +265,15 @@ class ConsumeWorkload(MessageWorkload):
             self.options.renewed,
             self.options.acked_twice,
             self.options.delay_level,
+            self.options.requests,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
         delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
-        waits = sum(delays) if self.options.listener == "concurrently" else tries * ORDERLY_S
+        self.invisible_s = _FIFO_INVISIBLE_S if self.pops and self.fifo else _INVISIBLE_S.get(self.options.library, 0)
+        waits = sum(delays) if self.options.listener == "concurrently" else tries * (self.invisible_s or ORDERLY_S)
         longest = max(delays, default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
-        self.quiet_s = QUIET_S + 2 + longest + (_INVISIBLE_S[self.options.library] + _REVIVED_S if self.grpc else 0)
+        self.quiet_s = QUIET_S + 2 + longest + (self.invisible_s + _REVIVED_S if self.grpc else 0)
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
         self.quiet_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
         # Members of a broadcast group are behind one by one, and a group that is reset is behind with what it had got:
@@ -302,12 +334,13 @@ class ConsumeWorkload(MessageWorkload):
         consume: dict[str, Any] = {
             "library": self.options.library,
             "proxies": _addresses(record, PROXY),
-            "invisible_ms": _INVISIBLE_S.get(self.options.library, 0) * 1000,
+            "invisible_ms": self.invisible_s * 1000,
             "group": self.group,
             "topics": [self.places.topic],
             "nameservers": _addresses(record, through),
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
+            "replies": self.options.requests > 0,
             "set": {
                 "pollNameServerInterval": ROUTE_MS,
                 "persistConsumerOffsetInterval": _COMMIT_MS,
@@ -333,7 +366,8 @@ class ConsumeWorkload(MessageWorkload):
             produce = {
                 "group": f"producers-{context.run}",
                 "nameservers": _addresses(record, NAMESRV),
-                "set": {"pollNameServerInterval": ROUTE_MS},
+                # A broker can pass a reply on only to a producer that has sent it a heartbeat.
+                "set": {"pollNameServerInterval": ROUTE_MS, "heartbeatBrokerInterval": ROUTE_MS},
             }
             self._sender = Sender(
                 context.deployment.clients[self.options.members],
@@ -428,16 +462,18 @@ class ConsumeWorkload(MessageWorkload):
             Ordered,
             Prompt,
             Replayed,
+            Replies,
             Retried,
         )
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
         wanted = self.wanted
-        delivered = Delivered(wanted, holds=not (self.grpc or self.popping), quiet_s=self.quiet_s - 2)
+        holds = not (self.grpc or self.popping)
+        delivered = Delivered(wanted, holds=holds, quiet_s=self.quiet_s - 2, in_order=self.pops and self.fifo)
         of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
         if listener == "orderly":
-            of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None))
+            of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None, leased=self.pops))
         if self.options.failing:
             of_group.append(
                 Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
@@ -455,10 +491,14 @@ class ConsumeWorkload(MessageWorkload):
             of_group.append(Lag(wanted))
         if self.pops:
             of_group.append(Invisible(_REVIVED_S))
+        if self.options.requests:
+            of_group.append(Replies())
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
 
     def server_settings(self) -> Mapping[str, str]:
         more = {"broker.enablePropertyFilter": "true"} if self.options.filter == "sql" else {}
+        if self.pops and self.fifo:
+            more["proxy.minInvisibleTimeMillsForRecv"] = str(self.invisible_s * 1000)
         if self.options.library == "grpc-push":
             more["proxy.defaultInvisibleTimeMills"] = str(_INVISIBLE_S["grpc-push"] * 1000)
         if self.options.resets:

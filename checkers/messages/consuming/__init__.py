@@ -6,6 +6,7 @@ queue in order, and one member at a time works on it. `Retried`: a message that 
 as promised, and becomes a dead letter then. `Broadcast`: every member gets every message. `Prompt`: a calm group gets a
 message soon. `Groups`: the members and the brokers agree on who is there, and each queue has one owner.
 `Invisible`: a message that was popped is hidden for its duration, and comes again after it.
+`Replies`: a reply belongs to its request, and reaches its producer.
 `Replayed`: what an administrator reset the offset back to comes again.
 `Lag`: the committed offsets and the lag that administrators see are those of the group.
 """
@@ -18,6 +19,18 @@ from checkers.messages.consuming.lag import Lag
 from checkers.messages.consuming.ordered import Ordered
 from checkers.messages.consuming.prompt import Prompt
 from checkers.messages.consuming.replayed import Replayed
+from checkers.messages.consuming.replies import Replies
 from checkers.messages.consuming.retried import Retried
 
-__all__ = ["Broadcast", "Delivered", "Groups", "Invisible", "Lag", "Ordered", "Prompt", "Replayed", "Retried"]
+__all__ = [
+    "Broadcast",
+    "Delivered",
+    "Groups",
+    "Invisible",
+    "Lag",
+    "Ordered",
+    "Prompt",
+    "Replayed",
+    "Replies",
+    "Retried",
+]

@@ -32,6 +32,15 @@ _SLACK_S: Final = 8.0
 _ACK_S: Final = 5.0
 """The longest time between a success and the client's acknowledgement of it."""
 
+_TOGETHER_S: Final = 1.0
+"""Messages that were popped together have the same end of their invisible duration; it is reported with the work on
+each, and the reports take so long at most."""
+
+_EARLY_S: Final = 1.0
+"""So much before its end a duration may be over: brokers count from the pop, and round."""
+
+_POPPED_TOGETHER: Final = "popped in order with an earlier message of its queue that was not acknowledged in time"
+
 FOLLOWED_S: Final = 60.0
 """The longest time from a change of the mode until nothing comes again because of it: 20 s until the next rebalance of
 each member, 10 s for which what it popped is hidden, and 20 s for its return; with a reserve.
@@ -48,12 +57,21 @@ class Delivered:
     wanted  the tags that the group subscribes to; None: everything. holds: True if each queue belongs to one member;
             False: any member may get any message, and acknowledges it; then a committed offset proves nothing.
     quiet_s a group that has got nothing for so long, with members in it, has got all that it will get.
+    in_order   members pop in order: a broker gives out all that it popped together again from the first message on that
+            was not acknowledged.
     """
 
     name = "delivered"
 
-    def __init__(self, wanted: frozenset[str] | None = None, *, holds: bool = True, quiet_s: float = QUIET_S) -> None:
-        self.wanted, self.holds, self.quiet = wanted, holds, int(quiet_s * SECOND)
+    def __init__(
+        self,
+        wanted: frozenset[str] | None = None,
+        *,
+        holds: bool = True,
+        quiet_s: float = QUIET_S,
+        in_order: bool = False,
+    ) -> None:
+        self.wanted, self.holds, self.quiet, self.in_order = wanted, holds, int(quiet_s * SECOND), in_order
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -62,7 +80,7 @@ class Delivered:
         """
         told, there, scene = takes(run.history, popped=not self.holds), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
-        judged = _Judged(run, told, there, self.wanted, scene, self.holds, self.quiet)
+        judged = _Judged(run, told, there, self.wanted, scene, self.holds, self.quiet, self.in_order)
         found = [
             *anomalies(scene, "skipped-by-group", judged.skipped, _SKIPPED),
             *anomalies(scene, "skipped-by-group", judged.reused, f"{_SKIPPED}; it had received another message "
@@ -136,9 +154,14 @@ class _Judged:
         scene: RunTimeline,
         holds: bool,
         quiet: int,
+        in_order: bool,
     ) -> None:
         self.scene, self.holds, self.quiet = scene, holds, quiet
         self.told = told
+        self.beside: dict[str, list[Delivery]] = {}
+        """Queue -> what members popped from it in order."""
+        for each in [*told.deliveries, *told.left] if in_order else []:
+            self.beside.setdefault(each.key, []).append(each)
         self.modes = list(_mode_changes(run.history))
         self.resets = MemberResets(run.history)
         self.passed: Counter[str] = Counter()
@@ -270,7 +293,9 @@ class _Judged:
             if any(since <= after.start <= until for since, until in self.modes):
                 return "an administrator had changed the mode of the group (pull or pop)"
             changed = any(start < period.since <= after.start for period in self.scene.masters_of(group_of(after.key)))
-            return "a change of master since its first delivery" if changed else None
+            if changed:
+                return "a change of master since its first delivery"
+            return _POPPED_TOGETHER if self._waited(before, after) else None
         if after.life.member == before.life.member and after.life != before.life:
             return "its member was ended, and had not committed yet"
         if after.life != before.life:
@@ -278,6 +303,21 @@ class _Judged:
         if self.told.moved(after.life, after.key, before.start, after.start):
             return "its member had lost the queue, and got it again"
         return None
+
+    def _waited(self, before: Delivery, after: Delivery) -> bool:
+        """True if a process popped a message in order together with an earlier one of the queue, which was not
+        acknowledged before the message came again, after the end of their invisible duration.
+        """
+        if before.over is None or after.start < before.over - int(_EARLY_S * SECOND):
+            return False
+        return any(
+            each.life == before.life
+            and each.offset < before.offset
+            and each.over is not None
+            and abs(each.over - before.over) <= int(_TOGETHER_S * SECOND)
+            and not (each.done and (each.end or 0) <= after.start)
+            for each in self.beside.get(before.key, ())
+        )
 
 
 def _mode_changes(history: History) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consuming.resets import PAST, MemberResets
 from checkers.messages.consuming.stored import stored
-from checkers.messages.consuming.takes import Delivery, properties_of, subscribed, takes
+from checkers.messages.consuming.takes import UNSURE, Delivery, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
@@ -24,6 +24,11 @@ from results.verdict import CheckResult, Excuse
 
 _LEASE_S: Final = 60.0
 """A broker's lock of a queue ends after so long without a renewal (`RebalanceLockManager`). It is in memory alone."""
+
+_EARLY_S: Final = 1.0
+"""So much before its end an invisible duration may be over: brokers count from the pop, and round."""
+
+_EXPIRED: Final = "the invisible duration of the first one was over, and its process still worked on it"
 
 _ORDER_LOST: Final = "the master, which keeps in memory what was popped in order, changed or was struck shortly before"
 
@@ -36,14 +41,20 @@ class Ordered:
     within  the property whose values have an order each: members pop, and the messages of a queue with one value are in
             order ("Ordered Message" of RocketMQ's documents: messages of one message group). None: the whole queue is,
             and members hold it.
+    leased  True if a message is hidden from other members for the duration that its consumer requested, and not longer.
     """
 
     name = "ordered"
 
     def __init__(
-        self, wanted: frozenset[str] | None = None, again: int | None = None, *, within: str | None = None
+        self,
+        wanted: frozenset[str] | None = None,
+        again: int | None = None,
+        *,
+        within: str | None = None,
+        leased: bool = False,
     ) -> None:
-        self.wanted, self.again, self.within = wanted, again, within
+        self.wanted, self.again, self.within, self.leased = wanted, again, within, leased
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -60,7 +71,7 @@ class Ordered:
                 parts.setdefault((delivery.key, values.get(delivery.id)), []).append(delivery)
         early: list[Case] = []
         resets = MemberResets(run.history)
-        passed = 0
+        passed = unsure = 0
         for key, of in stored(run).queues.items():
             owed: dict[str | None, dict[int, Any]] = {}
             for offset, id in of.items():
@@ -70,7 +81,10 @@ class Ordered:
                 queue = _Queue(key, messages, parts.get((key, value), []), self._finished, resets)
                 early += queue.early
                 passed += queue.passed
+                unsure += queue.unsure
         shared = [case for (key, _), deliveries in parts.items() for case in _shared(key, deliveries)]
+        expired = [case for case in shared if self.leased and case.about]
+        shared = [case for case in shared if case not in expired]
         lost = [case for case in shared if _lock_lost(scene, case)]
         permit = permission(run, "locked-by-two")
         legal = lost if permit is not None and self.within is None else []
@@ -89,6 +103,10 @@ class Ordered:
             stats["sequences"] = len(parts)
         unknown = None if count else "no message was delivered to any member"
         excuses = [Excuse("out-of-order", passed, PAST)] if passed else []
+        if unsure:
+            excuses.append(Excuse("out-of-order", unsure, UNSURE))
+        if expired:
+            excuses.append(Excuse("two-owners", len(expired), _EXPIRED))
         if excused:
             excuses.append(Excuse("two-owners", len(excused), _ORDER_LOST, _LEASE_S))
         reason = f"{many(count, 'delivery', 'deliveries')} in order"
@@ -105,6 +123,7 @@ class _Queue:
     """The deliveries of one queue in order of time.
 
     early   deliveries of a message before all earlier ones were finished. passed: messages that a reset passed over.
+    unsure  messages that may have been acknowledged, and behind which the queue went on.
     """
 
     def __init__(
@@ -117,13 +136,16 @@ class _Queue:
     ) -> None:
         self.key, self._order, self._resets = key, sorted(owed), resets
         self._done: set[int] = set()
-        self._first = self.passed = 0
+        self._open: set[int] = set()
+        self._first = self.passed = self.unsure = 0
         self.early: list[Case] = []
         steps = [(d.start, 1, d) for d in deliveries]
-        steps += [(d.end, 0, d) for d in deliveries if d.end is not None and finishes(d)]
+        steps += [(d.worked, 0, d) for d in deliveries if d.worked is not None and (d.unsure or finishes(d))]
         for _, begins, delivery in sorted(steps, key=lambda step: step[:2]):
             if begins:
                 self._begin(delivery)
+            elif delivery.unsure:
+                self._open.add(delivery.offset)
             else:
                 self._done.add(delivery.offset)
                 self._advance(0)
@@ -133,6 +155,10 @@ class _Queue:
         if self._waits(d):
             self._advance(min(d.offset, self._resets.beyond(self.key, d.start)))
             self.passed += self._first - before
+        while self._waits(d) and self._order[self._first] in self._open:
+            self.unsure += 1
+            self._done.add(self._order[self._first])
+            self._advance(0)
         if self._waits(d):
             text = (
                 f"message {d.id} at offset {d.offset} of {self.key} came to {d.life} at {clock(d.start)}, when offset "
@@ -152,14 +178,16 @@ class _Queue:
 
 
 def _shared(key: str, deliveries: list[Delivery]) -> Iterator[Case]:
-    """Yields deliveries that overlap with one of another process."""
+    """Yields deliveries that overlap with one of another process; `about`: the first one's duration was over."""
     last: Delivery | None = None
     for delivery in sorted(deliveries, key=lambda each: each.start):
-        if last is not None and last.life != delivery.life and last.end is not None and last.end > delivery.start:
-            text = f"{last.life} worked on offset {last.offset} of {key} until {clock(last.end)}, "
+        end = None if last is None else last.worked
+        if last is not None and last.life != delivery.life and end is not None and end > delivery.start:
+            text = f"{last.life} worked on offset {last.offset} of {key} until {clock(end)}, "
             text += f"{delivery.life} on offset {delivery.offset} from {clock(delivery.start)}"
-            yield Case(delivery.start, last.end, [last.op, delivery.op], text, key)
-        if last is None or last.end is None or (delivery.end or 0) >= last.end:
+            over = last.over is not None and last.over - int(_EARLY_S * SECOND) <= delivery.start
+            yield Case(delivery.start, end, [last.op, delivery.op], text, key, about=over)
+        if last is None or end is None or (delivery.worked or 0) >= end:
             last = delivery
 
 

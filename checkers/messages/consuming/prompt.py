@@ -56,7 +56,10 @@ class Prompt:
         acked = [
             (call.completion.time, call)
             for call in run.history.clients.calls
-            if call.invoke.f == "send" and call.completion is not None and call.completion.type == "ok"
+            if call.invoke.f == "send"
+            and call.completion is not None
+            and call.completion.type == "ok"
+            and "within_ms" not in call.completion.extra  # a request is completed by its reply
         ]
         waiting: dict[str | None, list[tuple[int, int]]] = {}
         """Queue -> (acknowledged, delivered) of its messages that may still wait."""

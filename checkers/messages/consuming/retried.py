@@ -61,7 +61,7 @@ class Retried:
         for delivery in told.deliveries:
             by_id.setdefault(delivery.id, []).append(delivery)
         failed = {id: of for id, of in by_id.items() if any(each.done is False for each in of)}
-        attempts, skipped = list(self._early(failed, levels)), list(self._skipped(failed))
+        attempts, skipped = list(self._early(failed, levels)), list(self._skipped(failed, told))
         early = [case for case, soon in attempts if soon]
         kept = len(attempts) - len(early)
         unnamed = [case for case in early if case.name == _UNNAMED and scene.in_force(case.start, case.end)]
@@ -132,11 +132,16 @@ class Retried:
                     ends.setdefault(d.attempt, d)
 
     @staticmethod
-    def _skipped(failed: dict[Any, list[Delivery]]) -> Iterator[Case]:
-        """Yields deliveries whose number is neither that of an earlier delivery, nor the next one."""
-        for deliveries in failed.values():
+    def _skipped(failed: dict[Any, list[Delivery]], told: Takes) -> Iterator[Case]:
+        """Yields deliveries whose number is neither that of an earlier one, nor the next one. A message that a member
+        received and left alone was delivered, too.
+        """
+        left: dict[Any, list[Delivery]] = {}
+        for each in told.left:
+            left.setdefault(each.id, []).append(each)
+        for identity, deliveries in failed.items():
             highest = 0
-            for d in deliveries:
+            for d in sorted([*deliveries, *left.get(identity, ())], key=lambda d: d.start):
                 if d.attempt > highest + 1 or (d.again and d.attempt == 0):
                     text = f"message {d.id} came to {d.life} as attempt {d.attempt}, after attempt {highest}"
                     yield Case(deliveries[0].start, d.start, [d.op], text, d.key)

@@ -27,7 +27,9 @@ class Delivery:
     op     the index of the op that shows it.
     hides  with pops: the times, each from and until, for which brokers must hide it from all others.
     over   the latest time at which a broker may hide it; None: unknown.
-    acking, acked_again   an acknowledgement was sent; the result of a second one, None: none was sent.
+    acking   the time at which an acknowledgement was sent; None: none was.
+    replied  of a request: the time at which its member reported its reply, and True if a broker acknowledged that.
+    acked_again   the result of a second acknowledgement; None: none was sent.
     refused   the time of the broker's refusal of the acknowledgement, and its code; None: nobody saw one.
     """
 
@@ -43,14 +45,20 @@ class Delivery:
     done: bool | None = None
     hides: list[tuple[int, int]] = field(default_factory=list)
     over: int | None = None
-    acking: bool = False
+    acking: int | None = None
     acked_again: bool | None = None
     refused: tuple[int, int] | None = None
+    replied: tuple[int, bool] | None = None
 
     @property
     def unsure(self) -> bool:
         """True if an acknowledgement was sent, and its result is unknown."""
-        return self.acking and self.done is None
+        return self.acking is not None and self.done is None
+
+    @property
+    def worked(self) -> int | None:
+        """The time (ns) at which the work on it ended; an acknowledgement comes after it."""
+        return self.end if self.acking is None else self.acking
 
     @property
     def again(self) -> bool:
@@ -66,6 +74,7 @@ class Takes:
     started life -> (the time from which its consumer runs, the id by which brokers know it).
     quiet   the time (ns) from the last delivery to the last op of a member that was there.
     problems   exceptions of members, and processes that ended by themselves: (time, life, text).
+    left    messages that a member received, and left alone.
     """
 
     deliveries: list[Delivery] = field(default_factory=list)
@@ -73,6 +82,7 @@ class Takes:
     ends: dict[Life, int] = field(default_factory=dict)
     started: dict[Life, tuple[int, str]] = field(default_factory=dict)
     problems: list[tuple[int, Life, str]] = field(default_factory=list)
+    left: list[Delivery] = field(default_factory=list)
     until: int = 0
 
     @property
@@ -89,8 +99,9 @@ class Takes:
 def takes(history: History, popped: bool = False) -> Takes:
     """The events of all members.
 
-    popped: members pop. Then the place of a message is the one that its acknowledgement names, if it has one: the gRPC
-    client reports the queue that it asked (`MessageViewImpl.getMessageQueue`), and a proxy pops from any queue.
+    popped: members pop. Then the queue of a message is the one to which it was sent, and its offset that of its
+    acknowledgement, if it has one: the gRPC client reports the queue that it asked (`MessageViewImpl.getMessageQueue`),
+    and a proxy pops from any queue.
     """
     told = reports(history)
     found = Takes(ends=told.ends, until=told.until)
@@ -98,23 +109,28 @@ def takes(history: History, popped: bool = False) -> Takes:
     every: dict[tuple[Life, int], Delivery] = {}
     for at, life, op, kind, rest in told.all:
         match kind:
-            case "delivered":
+            case "delivered" | "left":
                 n, key, offset, identity, attempt, tag, *hidden = rest
                 delivery = Delivery(life, at, key, offset, identity, attempt, tag, op)
-                open_[life, n] = every[life, n] = delivery
                 _hide(delivery, at, hidden[0] if hidden else None)
-                found.deliveries.append(delivery)
+                if kind == "left":
+                    found.left.append(delivery)
+                else:
+                    open_[life, n] = every[life, n] = delivery
+                    found.deliveries.append(delivery)
             case "done" if (life, rest[0]) in open_:
                 delivery = open_.pop((life, rest[0]))
                 delivery.end, delivery.done = at, bool(rest[1])
             case "renewed" if (life, rest[0]) in every:
                 _hide(every[life, rest[0]], at, rest[2], granted=bool(rest[1]))
             case "acking" if (life, rest[0]) in every:
-                every[life, rest[0]].acking = True
+                every[life, rest[0]].acking = at
             case "ack-refused" if (life, rest[0]) in every:
                 every[life, rest[0]].refused = at, rest[1]
             case "acked-again" if (life, rest[0]) in every:
                 every[life, rest[0]].acked_again = bool(rest[1])
+            case "replied" if (life, rest[0]) in every:
+                every[life, rest[0]].replied = at, bool(rest[1])
             case "started":
                 found.started.setdefault(life, (at, str(rest[0])))
             case "queues":
@@ -124,16 +140,20 @@ def takes(history: History, popped: bool = False) -> Takes:
     for (life, _), delivery in open_.items():
         delivery.end = found.ends.get(life)
     if popped:
-        _put_in_place(found.deliveries, history)
+        _put_in_place([*found.deliveries, *found.left], history)
     return found
 
 
 def _put_in_place(deliveries: list[Delivery], history: History) -> None:
-    completions = (call.completion for call in history.clients.calls if call.invoke.f == "send")
-    places = {op.value[1]: (op.key, op.value[0]) for op in completions if op is not None and op.type == OK and op.key}
+    places: dict[Any, tuple[str, int | None]] = {}
+    for call in history.clients.calls:
+        done, key = call.completion, call.invoke.key
+        if call.invoke.f == "send" and key is not None:
+            places[call.invoke.value] = key, done.value[0] if done is not None and done.type == OK else None
     for delivery in deliveries:
         if delivery.id in places and not delivery.again:
-            delivery.key, delivery.offset = places[delivery.id]
+            delivery.key, offset = places[delivery.id]
+            delivery.offset = delivery.offset if offset is None else offset
 
 
 def _hide(delivery: Delivery, at: int, hidden_ms: int | None, *, granted: bool = True) -> None:

@@ -8,8 +8,10 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -29,16 +31,21 @@ import org.apache.rocketmq.client.java.route.MessageQueueImpl;
 /**
  * A push consumer or a simple consumer of the gRPC client, through a proxy. Its work is that of `PushConsumer`. A simple
  * consumer renews a message with the property `renewed` for so many milliseconds, and works on it for the first seven
- * tenths of them; one with the property `twice` it acknowledges a second time.
+ * tenths of them; one with the property `twice` it acknowledges a second time. With `orderly` it leaves the other
+ * messages of a receive alone whose message group has one that is not acknowledged, or whose invisible duration is
+ * nearly over: brokers give out all of them again.
  */
 final class GrpcConsumer implements Application.Part {
     private static final int BATCH = 8;
     /** A proxy refuses shorter polls (grpcClientConsumerMinLongPollingTimeoutMillis, 5 s). */
     private static final Duration AWAIT = Duration.ofSeconds(5);
+    /** An orderly consumer begins no work with so little time left, in milliseconds. */
+    private static final long LEAST_MS = 1000;
 
     private final Pipe pipe;
     private final String name;
     private final Duration invisible;
+    private final boolean orderly;
     private final AtomicLong deliveries = new AtomicLong();
     private final ScheduledExecutorService later = Executors.newScheduledThreadPool(1, work -> {
         Thread thread = new Thread(work, "later");
@@ -52,6 +59,7 @@ final class GrpcConsumer implements Application.Part {
         this.pipe = pipe;
         name = command.get("name").getAsString();
         invisible = Duration.ofMillis(command.get("invisible_ms").getAsLong());
+        orderly = command.get("orderly").getAsBoolean();
         ClientConfiguration configuration = ClientConfiguration.newBuilder()
                 .setEndpoints(command.get("proxies").getAsString()).enableSsl(false)
                 .setRequestTimeout(Duration.ofSeconds(3)).build();
@@ -100,7 +108,7 @@ final class GrpcConsumer implements Application.Part {
     }
 
     private boolean push(MessageView message) {
-        long n = delivered(message);
+        long n = tell("delivered", message);
         boolean done = work(message);
         pipe.tell("done", "name", name, "n", n, "ok", done);
         return done;
@@ -110,24 +118,40 @@ final class GrpcConsumer implements Application.Part {
     private void receive(SimpleConsumer simple) {
         while (!stopped) {
             try {
-                List<MessageView> messages = simple.receive(BATCH, invisible);
-                for (MessageView message : messages) {
-                    long n = delivered(message);
-                    if (!work(message)) {
-                        pipe.tell("done", "name", name, "n", n, "ok", false);
-                        continue;
-                    }
-                    long renewed = Long.parseLong(message.getProperties().getOrDefault("renewed", "0"));
-                    if (renewed > 0) {
-                        renew(simple, message, n, renewed);
-                    } else {
-                        acknowledge(simple, message, n);
+                Set<String> waiting = new HashSet<>();
+                for (MessageView message : simple.receive(BATCH, invisible)) {
+                    String group = orderly ? message.getMessageGroup().orElse("") : null;
+                    if (orderly && (waiting.contains(group) || late(message))) {
+                        tell("left", message);
+                        waiting.add(group);
+                    } else if (!receive(simple, message)) {
+                        waiting.add(group);
                     }
                 }
             } catch (Exception problem) {
                 failed(problem);
             }
         }
+    }
+
+    /** Works on one message; true if it was acknowledged, or is renewed. */
+    private boolean receive(SimpleConsumer simple, MessageView message) {
+        long n = tell("delivered", message);
+        if (!work(message)) {
+            pipe.tell("done", "name", name, "n", n, "ok", false);
+            return false;
+        }
+        long renewed = Long.parseLong(message.getProperties().getOrDefault("renewed", "0"));
+        if (renewed > 0) {
+            renew(simple, message, n, renewed);
+            return true;
+        }
+        return acknowledge(simple, message, n);
+    }
+
+    private static boolean late(MessageView message) {
+        Long hidden = hidden(((MessageViewImpl) message).getReceiptHandle());
+        return hidden != null && hidden < LEAST_MS;
     }
 
     /** Requests a new invisible duration, and acknowledges the message shortly before its end. */
@@ -148,18 +172,19 @@ final class GrpcConsumer implements Application.Part {
         }
     }
 
-    private void acknowledge(SimpleConsumer simple, MessageView message, long n) {
+    private boolean acknowledge(SimpleConsumer simple, MessageView message, long n) {
         pipe.tell("acking", "name", name, "n", n); // without an answer nobody knows
         try {
             simple.ack(message);
         } catch (Exception problem) {
             failed(problem);
-            return;
+            return false;
         }
         pipe.tell("done", "name", name, "n", n, "ok", true);
         if (message.getProperties().containsKey("twice")) {
             acknowledgeAgain(simple, message, n);
         }
+        return true;
     }
 
     /** Of a second acknowledgement whose outcome is not certain (a time-out, say) nothing is reported. */
@@ -183,14 +208,15 @@ final class GrpcConsumer implements Application.Part {
         }
     }
 
-    private long delivered(MessageView message) {
+    /** Tells that it has a message: `delivered`, or `left`, if it leaves it alone. Returns the number of the event. */
+    private long tell(String event, MessageView message) {
         long n = deliveries.incrementAndGet();
         MessageViewImpl view = (MessageViewImpl) message;
         MessageQueueImpl queue = view.getMessageQueue();
         ByteBuffer body = message.getBody();
         byte[] bytes = new byte[body.remaining()];
         body.get(bytes);
-        pipe.tell("delivered", "name", name, "n", n, "topic", message.getTopic(), "broker",
+        pipe.tell(event, "name", name, "n", n, "topic", message.getTopic(), "broker",
                 queue == null ? "?" : queue.getBroker().getName(), "queue", queue == null ? -1 : queue.getQueueId(),
                 "offset", view.getOffset(), "attempt", message.getDeliveryAttempt() - 1, "id",
                 message.getMessageId().toString(), "tags", message.getTag().orElse(null), "hidden_ms",

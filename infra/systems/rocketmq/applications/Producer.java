@@ -9,31 +9,43 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.hook.SendMessageContext;
+import org.apache.rocketmq.client.hook.SendMessageHook;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * A producer. Each `send` names its queue, so it is one attempt: the library never tries again then. `how` is `sync`,
- * `async`, `oneway`, or `batch`: one with the other sends to that queue which come within a few milliseconds.
+ * `async`, `oneway`, or `batch`: one with the other sends to that queue which come within a few milliseconds. With
+ * `request`, and with `request-async` by a callback, it waits for a reply.
  */
 final class Producer implements Application.Part {
     private static final long BATCH_MS = 20;
+    /** A reply may be faster than the answer of the broker to the request. */
+    private static final long ANSWER_MS = 500;
 
     private final Pipe pipe;
     private final String name;
     private final DefaultMQProducer producer;
     private final ExecutorService sends = Executors.newFixedThreadPool(4);
     private final ScheduledExecutorService later = Executors.newScheduledThreadPool(1);
+    private final ExecutorService asking = Executors.newCachedThreadPool();
     private final Map<MessageQueue, List<JsonObject>> batches = new HashMap<>();
+    /** The key of a request -> the broker's answer to it. */
+    private final Map<String, CompletableFuture<SendResult>> requests = new ConcurrentHashMap<>();
 
     Producer(Pipe pipe, JsonObject command) throws Exception {
         this.pipe = pipe;
@@ -44,6 +56,7 @@ final class Producer implements Application.Part {
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
         PushConsumer.set(producer, command);
+        producer.getDefaultMQProducerImpl().registerSendMessageHook(new Answers());
         producer.start();
         pipe.tell("started", "name", name, "client", producer.getDefaultMQProducerImpl().getMqClientFactory()
                 .getClientId());
@@ -51,8 +64,11 @@ final class Producer implements Application.Part {
 
     @Override
     public void take(JsonObject command) {
-        if (command.get("how").getAsString().equals("batch")) {
+        String how = command.get("how").getAsString();
+        if (how.equals("batch")) {
             gather(command);
+        } else if (how.startsWith("request")) {
+            asking.execute(() -> request(command, how.equals("request-async")));
         } else {
             sends.execute(() -> send(command));
         }
@@ -62,6 +78,7 @@ final class Producer implements Application.Part {
     public void stop() {
         later.shutdownNow();
         sends.shutdownNow();
+        asking.shutdownNow();
         producer.shutdown();
     }
 
@@ -93,6 +110,81 @@ final class Producer implements Application.Part {
             }
         } catch (Throwable problem) {
             failed(command, problem);
+        }
+    }
+
+    /** One attempt, too. The library gives its caller the reply, and only its hook the result of the send. */
+    private void request(JsonObject command, boolean async) {
+        Message message = message(command);
+        requests.put(message.getKeys(), new CompletableFuture<>());
+        long timeout = command.get("timeout_ms").getAsLong();
+        try {
+            if (!async) {
+                answered(command, message, producer.request(message, queue(command), timeout), null);
+                return;
+            }
+            producer.request(message, queue(command), new RequestCallback() {
+                @Override
+                public void onSuccess(Message reply) {
+                    asking.execute(() -> answered(command, message, reply, null));
+                }
+
+                @Override
+                public void onException(Throwable problem) {
+                    asking.execute(() -> answered(command, message, null, problem));
+                }
+            }, timeout);
+        } catch (Throwable problem) {
+            answered(command, message, null, problem);
+        }
+    }
+
+    /** Tells the results of a request: of the send, and the reply, or the reason why none came. */
+    private void answered(JsonObject command, Message request, Message reply, Throwable problem) {
+        SendResult result = null;
+        try {
+            result = requests.get(request.getKeys()).get(reply == null ? 0 : ANSWER_MS, TimeUnit.MILLISECONDS);
+        } catch (Exception none) {
+            // The broker has not answered.
+        }
+        String id = request.getProperty(MessageConst.PROPERTY_CORRELATION_ID);
+        boolean own = reply != null && id.equals(reply.getProperty(MessageConst.PROPERTY_CORRELATION_ID));
+        List<Object> about = new ArrayList<>(Arrays.asList("name", name, "n", number(command)));
+        about.addAll(reply != null ? Arrays.asList("reply", Pipe.text(reply.getBody()), "own", own)
+                : Arrays.asList("unanswered", problem.getClass().getSimpleName()));
+        if (result != null) {
+            about.addAll(Arrays.asList("status", result.getSendStatus().name(), "offset", result.getQueueOffset(),
+                    "stored", result.getOffsetMsgId()));
+            pipe.tell("sent", about.toArray());
+            return;
+        }
+        Throwable cause = problem != null && problem.getCause() != null ? problem.getCause() : problem;
+        boolean refused = cause instanceof MQBrokerException;
+        about.addAll(Arrays.asList("error", cause == null ? "Unknown" : cause.getClass().getSimpleName(), "code",
+                refused ? ((MQBrokerException) cause).getResponseCode() : null, "why", cause == null
+                ? "the reply came, and no answer of the broker" : refused ? ((MQBrokerException) cause).getErrorMessage()
+                : String.valueOf(cause.getMessage())));
+        pipe.tell("failed", about.toArray());
+    }
+
+    /** Notes the brokers' answers to requests. */
+    private final class Answers implements SendMessageHook {
+        @Override
+        public String hookName() {
+            return "answers";
+        }
+
+        @Override
+        public void sendMessageBefore(SendMessageContext context) {
+        }
+
+        @Override
+        public void sendMessageAfter(SendMessageContext context) {
+            String keys = context.getMessage().getKeys(); // a batch has none
+            CompletableFuture<SendResult> answer = keys == null ? null : requests.get(keys);
+            if (answer != null && context.getSendResult() != null) {
+                answer.complete(context.getSendResult());
+            }
         }
     }
 

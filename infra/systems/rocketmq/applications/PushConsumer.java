@@ -4,6 +4,7 @@ package harness.client;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -17,9 +18,13 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
@@ -31,12 +36,15 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
- * many milliseconds one takes, and `level` the delay level that it names for the next attempt.
+ * many milliseconds one takes, and `level` the delay level that it names for the next attempt. With `replies`, it replies
+ * to a message with the property `request` when it has succeeded.
  *
  * The library acknowledges what it popped by itself, and only logs a refusal. A hook tells it. (5.1 calls no hook there.)
  */
 final class PushConsumer implements Application.Part, RPCHook {
     private static final long LOOK_MS = 50;
+    private static final long REPLY_MS = 2000;
+    private static final int SHOWN = 64;
 
     private final Pipe pipe;
     private final String name;
@@ -45,6 +53,7 @@ final class PushConsumer implements Application.Part, RPCHook {
     /** Handle of a popped message -> number of its delivery, until its acknowledgement is answered. */
     private final Map<String, Long> popped = new ConcurrentHashMap<>();
     private final Thread watch;
+    private final DefaultMQProducer replies;
 
     PushConsumer(Pipe pipe, JsonObject command) throws Exception {
         this.pipe = pipe;
@@ -78,6 +87,15 @@ final class PushConsumer implements Application.Part, RPCHook {
                         ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                         : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
+        }
+        replies = command.has("replies") && command.get("replies").getAsBoolean()
+                ? new DefaultMQProducer("replies-" + command.get("group").getAsString()) : null;
+        if (replies != null) {
+            replies.setNamesrvAddr(command.get("nameservers").getAsString());
+            replies.setInstanceName(command.get("instance").getAsString());
+            replies.setRetryTimesWhenSendFailed(0);
+            set(replies, command); // both share one instance of the client, which has the settings of the first
+            replies.start();
         }
         consumer.start();
         pipe.tell("started", "name", name, "client", consumer.getDefaultMQPushConsumerImpl().getmQClientFactory()
@@ -117,6 +135,9 @@ final class PushConsumer implements Application.Part, RPCHook {
     public void stop() {
         watch.interrupt();
         consumer.shutdown();
+        if (replies != null) {
+            replies.shutdown();
+        }
     }
 
     /** Works on messages; true if all of them succeeded. */
@@ -142,6 +163,9 @@ final class PushConsumer implements Application.Part, RPCHook {
                 Thread.currentThread().interrupt();
                 done = false;
             }
+            if (done && replies != null && message.getUserProperty("request") != null) {
+                reply(message, n);
+            }
             pipe.tell("done", "name", name, "n", n, "ok", done);
             all &= done;
         }
@@ -161,6 +185,20 @@ final class PushConsumer implements Application.Part, RPCHook {
         if (n != null && response != null && response.getCode() != ResponseCode.SUCCESS) {
             pipe.tell("ack-refused", "name", name, "n", n, "code", response.getCode());
         }
+    }
+
+    /** Replies with the begin of the request's body, and tells whether a broker acknowledged it. */
+    private void reply(MessageExt request, long n) {
+        boolean accepted = false;
+        try {
+            Message reply = MessageUtil.createReplyMessage(request,
+                    Arrays.copyOf(request.getBody(), Math.min(request.getBody().length, SHOWN)));
+            accepted = replies.send(reply, REPLY_MS).getSendStatus() == SendStatus.SEND_OK;
+        } catch (Exception problem) {
+            pipe.tell("failed", "name", name, "error", problem.getClass().getSimpleName(), "why",
+                    "reply: " + problem.getMessage());
+        }
+        pipe.tell("replied", "name", name, "n", n, "ok", accepted);
     }
 
     static long number(MessageExt message, String property) {

@@ -47,7 +47,7 @@ class Clock:
     """The clock of a process, beside this machine's: each of its events names a time (`clock`, us).
 
     An event may wait in a pipe, for longer than two processes need to hand a message over. The fastest event so far
-    shows how the clocks differ, but for its own way. The time of another one is too late by no more than that, and never
+    shows how the clocks differ, but for its own way. The time of another one is too late by at most that, and never
     later than its arrival. The clock must be monotonic: no setting of the time may move it.
     """
 

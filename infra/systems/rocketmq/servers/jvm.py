@@ -37,6 +37,13 @@ HEAP: Final[Mapping[str, Mapping[str, str]]] = {
     PROXY: {"-Xms64m": "small at first", "-Xmx192m": "167 MB resident"},
 }
 
+WITH_LOCAL_PROXY: Final[Mapping[str, str]] = {
+    "-Xms32m": "small at first",
+    "-Xmx320m": "a broker's heap, and two thirds of a proxy's",
+    "-XX:MaxDirectMemorySize=192m": "a broker's, and half as much for gRPC's buffers",
+}
+"""A broker with a proxy inside."""
+
 RESIDENT_MB: Final[Mapping[str, int]] = {NAMESRV: 130, CONTROLLER: 200, BROKER: 340, PROXY: 200}
 """The machine's memory that a server takes, in MB: checked before any server is started."""
 

@@ -88,6 +88,10 @@ ALONE: Final = "a broker locks queues without asking the others of its group, an
 """The reason why queues may have two holders after a change of master, or a restart."""
 
 
+MODE: Final = "proxyMode"
+"""The proxies' setting, cluster or local (`ProxyMode`)."""
+
+
 class RocketmqTopology(ABC):
     """See `infra.systems.api.Topology`. Settings: `KIND.NAME`, NAME being any setting of that kind of server."""
 
@@ -123,6 +127,13 @@ class RocketmqTopology(ABC):
         self.settings = given
         self._compared: list[Build] | None = None
         self._chosen = chosen(given.settings, list(MAIN_CLASSES), OURS, "the server's own configuration has them")
+        mode = self._chosen[PROXY].get(MODE, "cluster").lower()
+        if mode not in ("cluster", "local"):
+            raise SettingsError(f"setting 'proxy.{MODE}': cluster and local are right, not {mode!r}")
+        self._local = mode == "local"
+        """True if each broker's process has a proxy inside, and no other proxies are there."""
+        if self._local and PROXY not in given.kinds:
+            raise SettingsError(f"setting 'proxy.{MODE}' is local, and no client here uses a proxy")
         self._checked = not given.settings
         self._mends: list[Share] | None = None
         self._nodes: list[Node] = []
@@ -270,13 +281,14 @@ class RocketmqTopology(ABC):
         def furnish(node: Node) -> None:
             homes = [f"{DATA}/{kind}" for kind in self._kinds_at(node)]
             # The proxy of 5.1.1 writes a file into `conf`, and ends if that folder does not exist.
-            node.run(["mkdir", "-p", DATA, LOG, TMP, *homes, f"{DATA}/{PROXY}/conf"])
+            conf = f"{DATA}/{BROKER if self._local else PROXY}/conf"
+            node.run(["mkdir", "-p", DATA, LOG, TMP, *homes, conf])
             node.write(_LOGBACK, logback)
             self.readdress(node)
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(furnish, self._nodes))
-        check_space(self._nodes, self._kinds_at)
+        check_space(self._nodes, self._configured_at)
         self._archives = class_data.archives_on(self._nodes[0])
         self._java_version = java_version(self._nodes[0])
 
@@ -287,13 +299,13 @@ class RocketmqTopology(ABC):
         """The reason why a node keeps its address. Brokers register theirs; the peers' configuration has all others."""
         if self.traits.raft_log:
             return "the members of the Raft log have one another's addresses in their configuration"
-        fixed = [kind for kind in self._places[node].kinds if kind != BROKER]
+        fixed = [kind for kind in self._with_local(self._places[node].kinds) if kind != BROKER]
         return (
             f"the configuration of other servers, or of clients, has the address of its {fixed[0]}" if fixed else None
         )
 
     def readdress(self, node: Node) -> None:
-        for kind in self._kinds_at(node):
+        for kind in self._configured_at(node):
             node.write(settings_file(kind), rendered(kind, self.settings_of(kind, node)))
 
     def servers(self, node: Node) -> Sequence[Server]:
@@ -326,6 +338,13 @@ class RocketmqTopology(ABC):
     def _kinds_at(self, node: Node) -> Sequence[str]:
         return self._places[node.name].kinds
 
+    def _configured_at(self, node: Node) -> Sequence[str]:
+        """The kinds of servers of a node, and `proxy` if its broker has one inside."""
+        return self._with_local(self._kinds_at(node))
+
+    def _with_local(self, kinds: Sequence[str]) -> Sequence[str]:
+        return [*kinds, PROXY] if self._local and BROKER in kinds else kinds
+
     def _server(
         self,
         node: Node,
@@ -340,17 +359,21 @@ class RocketmqTopology(ABC):
         launch = replace(launch, version=launch.version or self.version)
         name = label or kind
         home, file = f"{DATA}/{name}", settings_file(name)
+        local = self._local and kind == BROKER and label is None
+        arguments = ["-pm", "cluster", "-pc", file] if kind == PROXY else ["-c", file]
+        if local:
+            arguments = ["-pm", "local", "-pc", settings_file(PROXY), "-bc", file]
 
         def program(launch: Launch) -> Program:
             version = launch.version or self.version
             archive = class_data.archive(version, kind)
             return Program(
-                MAIN_CLASSES[kind],
-                ["-pm", "cluster", "-pc", file] if kind == PROXY else ["-c", file],
+                MAIN_CLASSES[PROXY if local else kind],
+                arguments,
                 class_path=artifacts.class_path(version),
                 archive=archive if archive in self._archives else None,
                 options=[
-                    *self._heap(kind),
+                    *(jvm.WITH_LOCAL_PROXY if local else self._heap(kind)),
                     *jvm.COMMON,
                     *options(f"gc-{name}.log"),
                     f"-Duser.home={home}",
@@ -363,7 +386,7 @@ class RocketmqTopology(ABC):
             group = self._places[node.name].group if kind == BROKER else None
             ports = self._ports(kind)
         # A controller inside a name server has its own folder.
-        inside = [f"{DATA}/{each}" for each in ports if each in MAIN_CLASSES]
+        inside = [f"{DATA}/{each}" for each in ports if each in MAIN_CLASSES and not (local and each == PROXY)]
         return JavaServer(
             node,
             kind,
@@ -386,7 +409,8 @@ class RocketmqTopology(ABC):
     def _ports(self, kind: str) -> Mapping[str, int]:
         """See `infra.systems.api.Server`."""
         ports = {NAMESRV: NAMESRV_PORT, BROKER: BROKER_PORT, PROXY: PROXY_GRPC_PORT, CONTROLLER: self.controller_port}
-        more = {PROXY: {PROXY_REMOTING: PROXY_REMOTING_PORT}, BROKER: {REPLICATION: HA_PORT}}
+        inside = {PROXY: PROXY_GRPC_PORT, PROXY_REMOTING: PROXY_REMOTING_PORT} if self._local else {}
+        more = {PROXY: {PROXY_REMOTING: PROXY_REMOTING_PORT}, BROKER: {REPLICATION: HA_PORT, **inside}}
         return {kind: ports[kind], **more.get(kind, {})}
 
     def nameservers(self) -> Sequence[tuple[str, int]]:
@@ -473,9 +497,9 @@ class RocketmqTopology(ABC):
 
     def _proxy_places(self, nodes: Sequence[str]) -> Collection[str]:
         """The last two nodes, which have neither name servers nor controllers: a fault at those leaves the proxies'
-        nodes alone, and a fault at one proxy leaves the other one.
+        nodes alone, and a fault at one proxy leaves the other one. None if brokers have proxies inside.
         """
-        return nodes[-2:] if PROXY in self.settings.kinds else ()
+        return nodes[-2:] if PROXY in self.settings.kinds and not self._local else ()
 
     def _addresses(self) -> Addresses:
         return Addresses(
