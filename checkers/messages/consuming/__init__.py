@@ -7,6 +7,7 @@ as promised, and becomes a dead letter then. `Broadcast`: every member gets ever
 message soon. `Groups`: the members and the brokers agree on who is there, and each queue has one owner.
 `Invisible`: a message that was popped is hidden for its duration, and comes again after it.
 `Replayed`: what an administrator reset the offset back to comes again.
+`GroupSettings`: the group is what its administrator made of it, and gets nothing while it is off.
 `Lag`: the committed offsets and the lag that administrators see are those of the group.
 """
 
@@ -19,5 +20,17 @@ from checkers.messages.consuming.ordered import Ordered
 from checkers.messages.consuming.prompt import Prompt
 from checkers.messages.consuming.replayed import Replayed
 from checkers.messages.consuming.retried import Retried
+from checkers.messages.consuming.settings import GroupSettings
 
-__all__ = ["Broadcast", "Delivered", "Groups", "Invisible", "Lag", "Ordered", "Prompt", "Replayed", "Retried"]
+__all__ = [
+    "Broadcast",
+    "Delivered",
+    "GroupSettings",
+    "Groups",
+    "Invisible",
+    "Lag",
+    "Ordered",
+    "Prompt",
+    "Replayed",
+    "Retried",
+]
