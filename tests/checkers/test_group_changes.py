@@ -311,6 +311,32 @@ def test_an_owner_without_an_offset_may_begin_behind_messages(begun: float, wron
     assert ("passed-over", 1) in excuses(result) or wrong
 
 
+@pytest.mark.parametrize(("change", "wrong"), [("delete", False), (OFF, True)])
+@pytest.mark.parametrize("life", [1, 2])
+def test_no_broker_takes_dead_letters_of_a_deleted_group(change: Any, wrong: bool, life: int) -> None:
+    """The process counts the send-back that was refused as an attempt. Another process got it from a broker."""
+    story = TimedStory()
+    about = {"group": "g", "member": "m0"}
+    story.call(0.1, "join", None, None, "m0-1", **about)
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"fails": "2"}})
+    for at, attempt, process in ((3, 0, 1), (14, 1, 1), (50, 2, life)):
+        key, offset = ("%RETRY%g:a:0", 0) if attempt else ("t:a:0", 0)
+        events = [
+            ["delivered", S, process, attempt + 1, key, offset, 1, attempt, None],
+            ["done", S // 2, process, attempt + 1, attempt == 2],
+        ]
+        story.call(at, "take", None, None, events, **about)
+    f = "delete-group" if isinstance(change, str) else "update-group"
+    story.call(12, f, None, change, change, group="g", acked=[*NODES], unsure=[])
+    story.call(18, "update-group", None, USUAL, USUAL, group="g", acked=[*NODES], unsure=[])
+    story.call(60, "take", None, None, [], **about)
+    story.call(61, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
+    result = Retried(1).check(story.run())
+    wrong = wrong or life == 2
+    assert names(result) == ([("retried-too-often", 1)] if wrong else [])
+    assert (("retried-too-often", 1) in excuses(result)) != wrong
+
+
 def unnamed(*, deleted: bool) -> CheckResult:
     """A member that joined while the group was deleted, and whom the broker does not name for 45 s."""
     story = TimedStory()

@@ -166,6 +166,8 @@ def test_a_group_is_switched_off_for_some_seconds() -> None:
     assert [op.value["consumeEnable"] for op in changes[1:]][:6] == [False, True] * 3
     for off, on in zip(changes[1::2], changes[2::2], strict=False):
         assert 3e9 <= on.time - off.time <= 8.1e9
+    copied = changes_in(load(Pretended({}), group_changes=["off"], group_changes_at="masters"))
+    assert copied[2].time - copied[1].time >= 20e9, "slaves copy it within 15 s"
 
 
 def test_the_limits_change_and_last() -> None:

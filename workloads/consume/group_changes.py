@@ -48,6 +48,9 @@ MOST_QUEUES: Final = 4
 AWAY_S: Final = (3.0, 8.0)
 """A group stays off, or deleted, for so long."""
 
+COPIED_AWAY_S: Final = (20.0, 28.0)
+"""The same if slaves have to copy the change first, which may take 15 s."""
+
 AGAIN_NS: Final = SECOND
 """A request without success is sent again after so long."""
 
@@ -66,12 +69,12 @@ class _Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupChanges(Generator):
-    """Changes of a group by the first thread, one every `every_ns`, for ever; first the usual settings. A request is
+    """Changes of a group by the first thread, one every `every_ns`, for ever; first the usual settings. A change is
     repeated until all brokers acknowledged it. `n` counts the changes; `seed` and n determine each one.
 
     changes   the kinds, of which each change is one. keys: the queues, whose committed offsets are read around a
               deletion. limits: the least and the largest `retryMaxTimes`. broadcast: True if members need
-              `consumeBroadcastEnable`, so that it stays.
+              `consumeBroadcastEnable`, so that it stays. away_s: the least and the longest time (s) off.
     settings  those of the last change. steps: what is left of the change under way. due: the time (ns) of the next
               request. process: the process of the request without an answer.
     """
@@ -83,6 +86,7 @@ class GroupChanges(Generator):
     every_ns: int
     seed: int
     broadcast: bool = False
+    away_s: tuple[float, float] = AWAY_S
     n: int = 0
     settings: Settings = field(default_factory=lambda: USUAL)
     steps: Sequence[_Request] = (_Request(UPDATE, None, USUAL),)
@@ -103,7 +107,7 @@ class GroupChanges(Generator):
     def update(self, ctx: Context, event: Op) -> Generator:
         if event.type == INVOKE or event.process != self.process or not self.steps:
             return self
-        if event.type != OK:
+        if event.type != OK and self.steps[0].f in (UPDATE, DELETE):
             return replace(self, process=None, due=ctx.time + AGAIN_NS)
         left = self.steps[1:]
         wait = int(left[0].wait_s * SECOND) if left else self.every_ns
@@ -113,7 +117,7 @@ class GroupChanges(Generator):
         """With the steps of the next change."""
         dice = Dice().at(self.seed, self.n)
         kind, settings = dice.choice(self.changes), dict(self.settings)
-        away = dice.uniform(*AWAY_S)
+        away = dice.uniform(*self.away_s)
         steps: list[_Request]
         if kind == "off":
             off = {**settings, "consumeEnable": False}

@@ -34,7 +34,15 @@ from workloads.applications.members import Members
 from workloads.brokers import BODY_SIZE
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Consumers
-from workloads.consume.group_changes import SETTINGS, UPDATE, USUAL, Change, GroupChanges
+from workloads.consume.group_changes import (
+    AWAY_S,
+    COPIED_AWAY_S,
+    SETTINGS,
+    UPDATE,
+    USUAL,
+    Change,
+    GroupChanges,
+)
 from workloads.consume.modes import MODE, start_with
 from workloads.consume.sender import Sender
 from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
@@ -425,6 +433,7 @@ class ConsumeWorkload(MessageWorkload):
                 int(self.options.group_changes_every * SECOND),
                 rng.getrandbits(32),
                 broadcast=self.options.listener == "broadcast",
+                away_s=AWAY_S if self.options.group_changes_at == "all" else COPIED_AWAY_S,
             )
             others = gen.any_(self._requests(SETTINGS), others)
             others = gen.any_(administrator, gen.reserve(1, None, default=others))

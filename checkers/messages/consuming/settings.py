@@ -68,16 +68,18 @@ class GroupSettings:
         judged = _Judged(run, self.copied, self.masters_only)
         scene, changes = judged.scene, judged.changes
         found = [
-            *anomalies(scene, GONE, judged.of(GONE), "{n} times a master did not know the group, which existed"),
-            *anomalies(scene, OLD, judged.of(OLD), "{n} times a master had other settings of the group than "
-                       "acknowledged"),
-            *anomalies(scene, BACK, judged.of(BACK), "{n} times a master knew the group after its deletion"),
-            *anomalies(scene, OFF, judged.of(OFF), "{n} messages that were sent while the group was off, or deleted, "
-                       "came to it in this time"),
-            *anomalies(scene, LOST, judged.of(LOST), "{n} queues lost their offset by a deletion of the group that "
-                       "keeps offsets"),
-            *anomalies(scene, KEPT, judged.of(KEPT), "{n} queues had an offset of the group after its deletion with "
-                       "its offsets"),
+            *anomalies(scene, "group-gone", judged.of(GONE),
+                       "{n} times a master did not know the group, which existed"),
+            *anomalies(scene, "old-group-settings", judged.of(OLD),
+                       "{n} times a master had other settings of the group than acknowledged"),
+            *anomalies(scene, "deleted-group-returns", judged.of(BACK),
+                       "{n} times a master knew the group after its deletion"),
+            *anomalies(scene, "delivered-while-off", judged.of(OFF),
+                       "{n} messages that were sent while the group was off, or deleted, came to it in this time"),
+            *anomalies(scene, "group-offset-lost", judged.of(LOST),
+                       "{n} queues lost their offset by a deletion of the group that keeps offsets"),
+            *anomalies(scene, "deleted-offset-returns", judged.of(KEPT),
+                       "{n} queues had an offset of the group after its deletion with its offsets"),
         ]  # fmt: skip
         sure = sum(change.end is not None for change in changes.all)
         stats = {
