@@ -71,7 +71,7 @@ def test_members_that_poll_and_a_java_producer(tmp_path: Path) -> None:
 def test_a_group_that_an_administrator_changes(tmp_path: Path, at: str) -> None:
     """The members get nothing while it is off, and everything in the end; its masters have what was acknowledged."""
     quiet = ("--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--time-limit", "60")
-    how = ("--group-changes-every", "5", "--group-changes", "off,retries,delete,clean", "--group-changes-at", at)
+    how = ("--group-changes-every", "5", "--group-changes", "all", "--group-changes-at", at)
     ended = run(*CONSUME, *quiet, *how, "--failing", "2", "--concurrency", "8", store=tmp_path)
     assert ended.code == 0, ended.out + ended.err
     stats = ended.stats("group-settings")

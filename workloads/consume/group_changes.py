@@ -32,6 +32,15 @@ SETTINGS: Final = "group-settings"
 
 Change = Literal["off", "retries", "queues", "delete", "clean"]
 
+Changes = Literal["settings", "queues", "deletions", "all"]
+
+KINDS: Final[Mapping[Changes, Sequence[Change]]] = {
+    "settings": ("off", "retries"),
+    "queues": ("queues",),
+    "deletions": ("delete", "clean"),
+    "all": ("off", "retries", "delete", "clean"),
+}
+
 Settings = Mapping[str, Any]
 """The settings that the administrator changes, under the names of the broker (`SubscriptionGroupConfig`)."""
 

@@ -37,10 +37,11 @@ from workloads.consume.crew import Consumers
 from workloads.consume.group_changes import (
     AWAY_S,
     COPIED_AWAY_S,
+    KINDS,
     SETTINGS,
     UPDATE,
     USUAL,
-    Change,
+    Changes,
     GroupChanges,
 )
 from workloads.consume.modes import MODE, start_with
@@ -179,10 +180,11 @@ class ConsumeOptions:
     group_changes_every: Seconds = option(
         Seconds(0), "How often an administrator changes the group itself (`group_changes`). 0: never."
     )
-    group_changes: tuple[Change, ...] = option(
-        ("off", "retries"),
-        "With --group-changes-every: off (the group may not consume for some seconds), retries (its limit of retries), "
-        "queues (its number of retry queues), delete (it is deleted, and made again), clean (with its offsets).",
+    group_changes: Changes = option(
+        "settings",
+        "With --group-changes-every: settings (the group may not consume for some seconds, or gets another limit of "
+        "retries), queues (another number of retry queues), deletions (it is deleted with or without its offsets, and "
+        "made again), or all, but queues.",
     )
     group_changes_at: Literal["all", "masters"] = option(
         "all", "The brokers that get these changes: all, or the masters, as with mqadmin updateSubGroup -c."
@@ -306,13 +308,15 @@ class ConsumeWorkload(MessageWorkload):
     def _check_changes(self) -> None:
         """Raises PlanError for options that do not go with changes of the group."""
         options = self.options
-        every, kinds = options.group_changes_every, set(options.group_changes)
+        every = options.group_changes_every
+        self.changes = KINDS[options.group_changes]
+        if options.listener == "orderly" or options.application is not None:
+            # Without its offset a queue may begin again, or further on: no order, and unknown owners.
+            self.changes = [kind for kind in self.changes if kind != "clean"]
         if not every:
             if options.group_changes_at == "masters":
                 raise PlanError("group_changes_at is 'masters'; it needs --group-changes-every")
             return
-        if not kinds:
-            raise PlanError("group_changes is empty; it needs one of off, retries, queues, delete and clean")
         if every < _CHANGES_S:
             raise PlanError(
                 f"group_changes_every is {every:g} s; at least {_CHANGES_S:g} s is right: between two changes the "
@@ -321,12 +325,12 @@ class ConsumeWorkload(MessageWorkload):
         for name in ("resets", "mode_changes_every"):
             if getattr(options, name):
                 raise PlanError(f"{name} is {getattr(options, name):g}; with --group-changes-every only 0 is right")
-        if kinds & {"delete", "clean"} and (options.library not in _DIRECT or self.popping):
-            raise PlanError("group_changes has delete or clean; these need --library remoting or lite-pull, and pulls")
-        if "clean" in kinds and (options.listener == "orderly" or options.application is not None):
+        if "queues" in self.changes and not options.failing:
+            raise PlanError("group_changes is 'queues'; it needs --failing: nothing else uses the retry queues")
+        if "delete" in self.changes and (options.library not in _DIRECT or self.popping):
             raise PlanError(
-                "group_changes has clean; it needs another listener than orderly, and no --application: the offsets "
-                "are gone, and a queue may begin at its start again"
+                f"group_changes is {options.group_changes!r}; deletions need --library remoting or lite-pull, and "
+                "--mode pull: settings or queues is right"
             )
 
     @property
@@ -427,7 +431,7 @@ class ConsumeWorkload(MessageWorkload):
         if self.options.group_changes_every:
             administrator = GroupChanges(
                 self.group,
-                self.options.group_changes,
+                self.changes,
                 self.places.keys,
                 (_GRPC_AGAIN, _GRPC_AGAIN) if self.grpc else (0, _GRPC_AGAIN),
                 int(self.options.group_changes_every * SECOND),
