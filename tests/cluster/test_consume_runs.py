@@ -78,6 +78,24 @@ def test_requests_and_replies(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("at", ["all", "masters"])
+def test_a_group_that_an_administrator_changes(tmp_path: Path, at: str) -> None:
+    """The members get nothing while it is off, and everything in the end; its masters have what was acknowledged."""
+    quiet = ("--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--time-limit", "60")
+    how = ("--group-changes-every", "5", "--group-changes", "all", "--group-changes-at", at)
+    ended = run(*CONSUME, *quiet, *how, "--failing", "2", "--concurrency", "8", store=tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    stats = ended.stats("group-settings")
+    assert stats["changes"] > 3
+    assert stats["answers"], ended.out
+    done = Counter(op.f for op in ended.ops if op.type == "ok")
+    assert done["update-group"], ended.out
+    assert done["group-settings"], ended.out
+    if at == "all":
+        assert stats["sent_off"], "no message was sent while the group was off"
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(("library", "failing"), [("grpc-push", "2"), ("grpc-simple", "0.3")])
 def test_message_groups_in_order_through_a_proxy(tmp_path: Path, library: str, failing: str) -> None:
     """A proxy pops in order only for a group that is made so; a message that fails holds the others up."""

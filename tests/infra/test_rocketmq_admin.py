@@ -62,11 +62,20 @@ def test_brokers() -> None:
             await broker.create_group("g", orderly=True)
             assert json.loads(server.last.body)["groupName"] == "g"
             assert json.loads(server.last.body)["consumeMessageOrderly"] is True
+            await broker.create_group("g", enabled=False, broadcast=False, retries=3, retry_queues=4)
+            body = json.loads(server.last.body)
+            assert (body["consumeEnable"], body["consumeBroadcastEnable"]) == (False, False)
+            assert (body["retryMaxTimes"], body["retryQueueNums"]) == (3, 4)
+            await broker.delete_group("g", clean_offsets=True)
+            assert (server.last.code, server.last.ext) == (207, {"groupName": "g", "cleanOffset": "true"})
             await broker.set_request_mode("t", "g", "POP")
             assert server.last.code == 401
             asked = json.loads(server.last.body)
             assert asked == {"topic": "t", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0}
             await broker.delete_topic("t")
+            server.body = b'{"groupName":"g","retryMaxTimes":3}'
+            assert await broker.group_settings("g") == {"groupName": "g", "retryMaxTimes": 3}
+            assert server.last.ext == {"group": "g"}
             server.body = b'{"offsetTable":{2:9}}'
             assert await broker.delay_offsets() == {2: 9}
             server.body = b'{"consumerIdList":["c"]}'
@@ -86,6 +95,7 @@ def test_brokers() -> None:
             assert await broker.topic_exists("t") is False
             server.code = 26
             assert await broker.group_exists("g") is False
+            assert await broker.group_settings("g") is None
             server.code = 0
             assert await broker.group_exists("g") is True
             server.code, server.remark = 1, "No group in this broker"  # 5.1 and 5.2

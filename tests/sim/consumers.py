@@ -7,17 +7,20 @@ committed offset. Messages that fail come again from the retry topic, or, for an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 from typing import Any, Final
 
+from results.op import OpType
 from results.record import RunRecord
 from tests.stories import S, TimedStory
 
 GROUP: Final = "members-sim"
 QUEUES: Final = tuple(f"t:a:{n}" for n in range(4))
 MESSAGE_GROUP: Final = "__SHARDINGKEY"
+USUAL: Final = {"consumeEnable": True, "consumeBroadcastEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1}
 _STEP: Final = 0.05
 _COMMIT: Final = 5.0
 _REBALANCE: Final = 0.4
@@ -54,6 +57,11 @@ class Bug(Enum):
     HIGH = "now and then a reset goes further than acknowledged"
     WRONG_TIME = "resets to a time go too far"
     AHEAD = "the offset of the group is behind the end of a queue"
+    HEEDLESS = "from some time on, members get messages although the group is off"
+    OLD = "now and then the master answers with settings from before the last change"
+    GONE = "now and then the master does not know the group"
+    BACK = "the master knows a deleted group"
+    WIPED = "a deletion that keeps the offsets loses them"
 
 
 @dataclass
@@ -107,7 +115,17 @@ class Group:
         end_s: float = END_S,
         resets: bool = False,
         grouped: bool = False,
+        changes: bool = False,
     ) -> None:
+        self.changes, self.change_due = changes, 1.0
+        self.settings: dict[str, Any] | None = dict(USUAL)
+        """None: the group is deleted."""
+        self.after: dict[str, Any] | None = None
+        """The settings of the second half of a change under way."""
+        self.forgotten: set[str] = set()
+        """Queues without an offset of the group."""
+        self.before: dict[str, Any] = dict(USUAL)
+        """The settings before the last change."""
         self.grouped = grouped
         self.end_s = end_s
         self.resets, self.reset_due = resets, 3.0
@@ -128,6 +146,8 @@ class Group:
         self.retried = 0
         self.dead: list[int] = []
         self.members = [_Member(f"m{i}", back=i * 0.3) for i in range(3)]
+        self.unnamed: list[tuple[float, str]] = []
+        """The time and the client id of members that the broker does not name yet."""
         self.named: set[str] = set()
         """The client ids that the broker names."""
         self.rebalance = 0.0
@@ -141,8 +161,12 @@ class Group:
                 self._send(now)
                 if self.resets and now >= self.reset_due:
                     self._reset(now)
+            if self.changes and now >= self.change_due and (now < LOAD_S or self.after is not None):
+                self._change(now)
             for member in self.members:
                 self._live(member, now)
+            if self.settings is not None:
+                self._name(now)
             if now >= self.rebalance:
                 self._share(now)
             for member in self.members:
@@ -156,6 +180,8 @@ class Group:
                     self.planted = 1
                     self.named.discard(self.members[0].client)
                 self.story.call(now, "named-members", "t:a:0", None, sorted(self.named), group=GROUP, node="n1")
+                if self.changes:
+                    self.story.call(now, "group-settings", "t:a:0", None, self._answer(), group=GROUP, node="n1")
             now += _STEP
         if self.bug is Bug.HOARD:
             self.planted = sum(sum(key in member.at for member in self.members) > 1 for key in QUEUES)
@@ -231,6 +257,81 @@ class Group:
         got, type_ = (found, "ok") if answered else (value, "info")
         self.story.call(now, "reset", key, value, got, type_, node="n1", took=0.001, **about)
 
+    @property
+    def closed(self) -> bool:
+        """True if no member gets a message."""
+        return self.settings is None or not self.settings["consumeEnable"]
+
+    def _change(self, now: float) -> None:
+        """An administrator switches the group off, changes its limit of retries, or deletes it; or ends that. Now and
+        then one broker does not answer at first.
+        """
+        if self.dice.random() < 0.1:
+            what = self.after if self.after is not None else {**USUAL, "retryMaxTimes": 99}
+            self._tell_change(now - 0.03, "update-group", what, ["n1"], "info")
+            self.settings = what
+            if self.after is not None:
+                self.change_due = now + 1
+                return
+        if self.after is not None:
+            self.before = dict(self.settings or self.before)
+            self.settings, self.after = self.after, None
+            self._tell_change(now, "update-group", self.settings)
+            self.change_due = now + self.dice.uniform(1, 4)
+            return
+        usual = {**USUAL, "retryMaxTimes": self.dice.randrange(17)}
+        kind = self.dice.choice(["off", "retries", "delete", *(["clean"] if not self.orderly else [])])
+        if self.bug is Bug.HEEDLESS:
+            kind = "off"
+        elif self.bug in (Bug.BACK, Bug.WIPED):
+            kind = "delete"
+        self.before = dict(self.settings or self.before)
+        self.change_due = now + self.dice.uniform(2, 5)
+        if kind == "retries":
+            self.settings = usual
+            self._tell_change(now, "update-group", usual)
+            return
+        self.after = usual
+        if kind == "off":
+            self.settings = {**usual, "consumeEnable": False}
+            self._tell_change(now, "update-group", self.settings)
+            return
+        if kind == "delete":
+            self._tell_offsets(now - 0.03)
+        self.settings = None
+        self._tell_change(now, "delete-group", kind)
+        if kind == "clean" or self.bug is Bug.WIPED:
+            self.planted += kind != "clean" and any(self.committed.values())
+            self.forgotten = set(QUEUES)
+            self.committed = dict.fromkeys(QUEUES, 0)
+        self._tell_offsets(now + 0.03)
+
+    def _tell_change(
+        self, now: float, f: str, value: Any, acked: Sequence[str] = ("n1", "n2"), type_: OpType = "ok"
+    ) -> None:
+        unsure = [] if type_ == "ok" else ["n2"]
+        process = len(self.story.events)
+        self.story.put(now, process, "invoke", f, None, value, group=GROUP)
+        self.story.put(now + 0.002, process, type_, f, None, value, group=GROUP, acked=list(acked), unsure=unsure)
+
+    def _tell_offsets(self, now: float) -> None:
+        for key in QUEUES:
+            at = None if key in self.forgotten else self.committed[key]
+            self.story.call(now, "committed", key, None, at, took=0.002, group=GROUP, node="n1")
+
+    def _answer(self) -> dict[str, Any] | None:
+        """The settings that the master reports."""
+        if self.bug is Bug.OLD and self.settings is not None and self.settings != self.before:
+            self.planted += 1
+            return self.before
+        if self.bug is Bug.GONE and self.settings is not None and self.dice.random() < 0.3:
+            self.planted += 1
+            return None
+        if self.bug is Bug.BACK and self.settings is None:
+            self.planted += 1
+            return self.before
+        return self.settings
+
     def _live(self, member: _Member, now: float) -> None:
         if not member.alive and now >= member.back:
             life = member.life + 1
@@ -238,7 +339,7 @@ class Group:
             extra = {"group": GROUP, "member": member.name}
             self.story.call(now, "join", None, None, f"{member.name}-{life}", took=0.001, **extra)
             member.told.append((now + 0.002, ["started", member.client]))
-            self.named.add(member.client)
+            self.unnamed.append((now, member.client))
             self.rebalance = now + _REBALANCE
         elif member.alive and now < LOAD_S and self.dice.random() < _STEP / 12:
             member.told = [each for each in member.told if each[0] <= now]
@@ -248,8 +349,18 @@ class Group:
                 self.planted += 1
             else:
                 self.named.discard(member.client)
+                self.unnamed = [each for each in self.unnamed if each[1] != member.client]
             member.alive, member.back = False, now + 2
             self.rebalance = now + _REBALANCE
+
+    def _name(self, now: float) -> None:
+        """The broker takes the first heartbeats of members, and later ones of those that it refused at first."""
+        for each in list(self.unnamed):
+            since, client = each
+            first = now < since + 2 * _STEP
+            if first or self.dice.random() < _STEP / 5 or now > since + 25:
+                self.unnamed.remove(each)
+                self.named.add(client)
 
     def _share(self, now: float) -> None:
         """Each queue to one of the members that live; a new owner begins at the committed offset."""
@@ -274,6 +385,8 @@ class Group:
                         self._drop(member, key)
             if owner is not None and key not in owner.at:
                 begin = self.committed[key]
+                if key in self.forgotten:
+                    begin = self.dice.choice([0, len(self.logs[key])])
                 if self.bug is Bug.SKIP and begin < len(self.logs[key]) - 1 and self.dice.random() < 0.5:
                     begin += 1
                     self.planted += 1
@@ -294,8 +407,9 @@ class Group:
         if self.bug is Bug.LAZY and self.ids and max(map(len, self.logs.values())) > 20:
             self.planted = 1
             return
-        if key in self.pending:  # the broker ignores it
+        if key in self.pending or self.settings is None:  # the broker ignores it, or refuses it
             return
+        self.forgotten.discard(key)
         unfinished = [work.offset for work in member.open if work.key == key and not work.stale]
         at = min([member.at[key], *unfinished])
         self.committed[key] = max(self.committed[key], at)
@@ -310,12 +424,14 @@ class Group:
                 del member.late[key], member.at[key]
         for key in [key for key in member.at if self.pending.get(key, now) < now]:
             self._fetch(member, key, now)
+        heedless = self.bug is Bug.HEEDLESS and now > LOAD_S / 3
         for key in list(member.at):
-            if not member.alive or key in member.late or key in self.pending:
+            if not member.alive or key in member.late or key in self.pending or (self.closed and not heedless):
                 continue
+            self.planted += self.closed and heedless
             for _ in range(1 if self.orderly else 2):
                 self._pull(member, key, now)
-        if member is next(each for each in self.members if each.alive):
+        if member is next(each for each in self.members if each.alive) and not self.closed:
             for due, identity, attempt in list(self.retries):
                 if now >= due:
                     self.retries.remove((due, identity, attempt))

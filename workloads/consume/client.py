@@ -13,6 +13,7 @@ from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, sent_completion
 from workloads.consume.crew import Consumers
+from workloads.consume.group_changes import SETTINGS, change_group, shown
 from workloads.consume.modes import change_mode
 from workloads.consume.sender import Sender
 from workloads.places import Queue, queue_of
@@ -31,12 +32,15 @@ class ConsumeOps(QueueOps):
     crew: Consumers
     wanted: frozenset[str] | None
     sender: Sender | None
+    masters_only: bool
 
-    def furnish(self, crew: Consumers, wanted: frozenset[str] | None, sender: Sender | None) -> None:
-        """Sets the processes of the members, the tags that they want (None: all), and the producer's process (None: our
-        own client sends).
+    def furnish(
+        self, crew: Consumers, wanted: frozenset[str] | None, sender: Sender | None, *, masters_only: bool = False
+    ) -> None:
+        """Sets the processes of the members, the tags that they want (None: all), the producer's process (None: our
+        own client sends), and whether changes of the group go to the masters only.
         """
-        self.crew, self.wanted, self.sender = crew, wanted, sender
+        self.crew, self.wanted, self.sender, self.masters_only = crew, wanted, sender, masters_only
         crew.use()
         if sender is not None:
             sender.use()
@@ -60,11 +64,24 @@ class ConsumeOps(QueueOps):
                 return await self._dead_letters(op)
             case "mode":
                 return await change_mode(self.places, op, self.deadline_s)
-            case "named-members" | "consume-stats":
+            case "update-group" | "delete-group":
+                return await self._change(op)
+            case "named-members" | "consume-stats" | "group-settings":
                 return await self._as_administrator(op)
             case "committed":
                 await self._learn_master(queue_of(op.key).group)
         return await super().invoke(op)
+
+    async def _change(self, op: Op) -> Completion:
+        """A change of the consumer group, at all brokers or at the master of each broker group."""
+        nodes = [node for nodes in self.places.groups.values() for node in nodes]
+        if self.masters_only:
+            found = [await self._learn_master(group) for group in self.places.groups]
+            nodes = [node for node in found if node is not None]
+            if len(nodes) < len(found):
+                extra = {"group": op.extra["group"], "acked": [], "unsure": []}
+                return Completion("fail", op.value, f"no-master: {self.masters.silence}; no request was sent", extra)
+        return await change_group(self.places, op, nodes, self.deadline_s)
 
     async def _send(self, op: Op) -> Completion:
         if self.sender is None:
@@ -96,8 +113,8 @@ class ConsumeOps(QueueOps):
         return node
 
     async def _as_administrator(self, op: Op) -> Completion:
-        """Requests the members of the consumer group from the master of a broker group, or its offsets: a list of
-        queue, end of the queue, offset.
+        """Requests the members of the consumer group from the master of a broker group, its settings (None: the broker
+        does not know it), or its offsets: a list of queue, end of the queue, offset.
         """
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
@@ -111,6 +128,8 @@ class ConsumeOps(QueueOps):
             ) as broker:
                 if op.f == "named-members":
                     return Completion("ok", sorted(await broker.consumers(group)), extra=extra)
+                if op.f == SETTINGS:
+                    return Completion("ok", shown(await broker.group_settings(group)), extra=extra)
                 stats = await broker.consume_stats(group, queue.topic)
         except (RemotingError, AdminError) as problem:
             if isinstance(problem, AdminError) and problem.code == NO_MEMBER[0] and NO_MEMBER[1] in str(problem):

@@ -8,7 +8,7 @@ every replica, so that it is known which messages the group should have got.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -34,6 +34,16 @@ from workloads.applications.members import Members
 from workloads.brokers import BODY_SIZE
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Consumers
+from workloads.consume.group_changes import (
+    AWAY_S,
+    COPIED_AWAY_S,
+    KINDS,
+    SETTINGS,
+    UPDATE,
+    USUAL,
+    Changes,
+    GroupChanges,
+)
 from workloads.consume.modes import MODE, start_with
 from workloads.consume.sender import Sender
 from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
@@ -82,6 +92,13 @@ _TRIES: Final = 3
 
 _MODES_S: Final = 5.0
 """The least time between two changes of the mode."""
+
+_CHANGES_S: Final = 5.0
+"""The least time between two changes of the group."""
+
+_RESTORE: Final = 40
+_RESTORE_S: Final = 0.5
+"""A request of the final phase for the group's settings is sent so often, and after so long again."""
 
 _COMMIT_MS: Final = 5000
 
@@ -173,6 +190,18 @@ class ConsumeOptions:
         "With --resets: brokers reset the offsets themselves, or ask the connected members to, as by default in 5.1 "
         "(only to a time or to the end).",
     )
+    group_changes_every: Seconds = option(
+        Seconds(0), "How often an administrator changes the group itself (`group_changes`). 0: never."
+    )
+    group_changes: Changes = option(
+        "settings",
+        "With --group-changes-every: settings (the group may not consume for some seconds, or gets another limit of "
+        "retries), queues (another number of retry queues), deletions (it is deleted with or without its offsets, and "
+        "made again), or all, but queues.",
+    )
+    group_changes_at: Literal["all", "masters"] = option(
+        "all", "The brokers that get these changes: all, or the masters, as with mqadmin updateSubGroup -c."
+    )
     member_goes_every: Seconds = option(
         Seconds(20), "How often each member crashes or leaves, on average; it is back after 2 s. 0: never."
     )
@@ -190,12 +219,12 @@ class ConsumeWorkload(MessageWorkload):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        resets = bool(self.options.resets)
-        needed = self.options.members + 2 + resets
+        resets, changes = bool(self.options.resets), bool(self.options.group_changes_every)
+        needed = self.options.members + 2 + (resets or changes)
         if plan.concurrency < needed:
             raise PlanError(
                 f"concurrency is {plan.concurrency}; {self.name} needs {needed} clients: "
-                f"{self.options.members} members{', an administrator' if resets else ''} and two producers"
+                f"{self.options.members} members{', an administrator' if resets or changes else ''} and two producers"
             )
         self.group = ""
         self.grpc = self.options.library.startswith("grpc")
@@ -258,6 +287,7 @@ class ConsumeWorkload(MessageWorkload):
                 "follow the masters"
             )
         self._check_mode()
+        self._check_changes()
         self.work = Work(
             self.options.failing,
             self.options.fails,
@@ -309,6 +339,34 @@ class ConsumeWorkload(MessageWorkload):
             raise PlanError(
                 f"mode_changes_every is {options.mode_changes_every:g} s; at least {_MODES_S:g} s is right: members "
                 "look at it every 20 s"
+            )
+
+    def _check_changes(self) -> None:
+        """Raises PlanError for options that do not go with changes of the group."""
+        options = self.options
+        every = options.group_changes_every
+        self.changes = KINDS[options.group_changes]
+        if options.listener == "orderly" or options.application is not None:
+            # Without its offset a queue may begin again, or further on: no order, and unknown owners.
+            self.changes = [kind for kind in self.changes if kind != "clean"]
+        if not every:
+            if options.group_changes_at == "masters":
+                raise PlanError("group_changes_at is 'masters'; it needs --group-changes-every")
+            return
+        if every < _CHANGES_S:
+            raise PlanError(
+                f"group_changes_every is {every:g} s; at least {_CHANGES_S:g} s is right: between two changes the "
+                "members must catch up"
+            )
+        for name in ("resets", "mode_changes_every"):
+            if getattr(options, name):
+                raise PlanError(f"{name} is {getattr(options, name):g}; with --group-changes-every only 0 is right")
+        if "queues" in self.changes and not options.failing:
+            raise PlanError("group_changes is 'queues'; it needs --failing: nothing else uses the retry queues")
+        if "delete" in self.changes and (options.library not in _DIRECT or self.popping):
+            raise PlanError(
+                f"group_changes is {options.group_changes!r}; deletions need --library remoting or lite-pull, and "
+                "--mode pull: settings or queues is right"
             )
 
     @property
@@ -382,7 +440,8 @@ class ConsumeWorkload(MessageWorkload):
     def client(self, context: RunContext, thread: int) -> Client:
         assert self._crew is not None, "setup must be called first"
         client = self.connect(ConsumeOps, thread)
-        client.furnish(self._crew, self.wanted, self._sender)
+        masters_only = self.options.group_changes_at == "masters"
+        client.furnish(self._crew, self.wanted, self._sender, masters_only=masters_only)
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
@@ -407,6 +466,19 @@ class ConsumeWorkload(MessageWorkload):
                 whole=self.options.reset_by == "members",
             )
             others = gen.any_(admin, gen.reserve(1, None, default=others))
+        if self.options.group_changes_every:
+            administrator = GroupChanges(
+                self.group,
+                self.changes,
+                self.places.keys,
+                (_GRPC_AGAIN, _GRPC_AGAIN) if self.grpc else (0, _GRPC_AGAIN),
+                int(self.options.group_changes_every * SECOND),
+                rng.getrandbits(32),
+                broadcast=self.options.listener == "broadcast",
+                away_s=AWAY_S if self.options.group_changes_at == "all" else COPIED_AWAY_S,
+            )
+            others = gen.any_(self._requests(SETTINGS), others)
+            others = gen.any_(administrator, gen.reserve(1, None, default=others))
         if self.options.mode_changes_every:
             changes = gen.rate(1 / self.options.mode_changes_every, self._mode)
             others = gen.any_(changes, others)
@@ -423,9 +495,9 @@ class ConsumeWorkload(MessageWorkload):
             for group in self.places.groups
         ]
 
-    def _requests(self) -> Generator:
-        """Requests for the members that the masters name, for ever."""
-        ops = self._of_brokers("named-members")
+    def _requests(self, f: str = "named-members") -> Generator:
+        """Requests to the masters for the members that they name, or another op (f), for ever."""
+        ops = self._of_brokers(f)
         return gen.rate(len(ops) / REQUEST_S, lambda n: ops[n % len(ops)])
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
@@ -445,18 +517,29 @@ class ConsumeWorkload(MessageWorkload):
         if self.lags:
             last += [gen.concurrency_limit(1, gen.limit(_TRIES, gen.until_ok(gen.repeat(op))))
                      for op in self._of_brokers("consume-stats")]  # fmt: skip
-        return self.final_phases(
+        found = self.final_phases(
             gen.clients(rest),
             gen.clients(gen.reserve(count, leave)),
             gen.clients(gen.any_(*last)),
             self.read_replicas(),
         )
+        return gen.phases(*self._restored(), found) if self.options.group_changes_every else found
+
+    def _restored(self) -> Iterator[Generator]:
+        """Yields requests for the settings of the group as the masters have them, then for its usual ones. Only then
+        the group can get what it lacks.
+        """
+        usual = Invocation(UPDATE, None, USUAL, {"group": self.group})
+        for ops in (self._of_brokers(SETTINGS), [usual]):
+            tried = [gen.until_ok(gen.limit(_RESTORE, gen.delay(_RESTORE_S, gen.repeat(op)))) for op in ops]
+            yield gen.clients(gen.any_(*(gen.concurrency_limit(1, each) for each in tried)))
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         from checkers.messages.consuming import (
             Broadcast,
             Delivered,
             Groups,
+            GroupSettings,
             Invisible,
             Lag,
             Ordered,
@@ -481,9 +564,11 @@ class ConsumeWorkload(MessageWorkload):
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
         if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
             of_group.append(Prompt())
+        every = deployment.traits.offsets_copied_s or 10.0
+        within = every + max(5.0, every / 4)
+        if self.options.group_changes_every:
+            of_group.append(GroupSettings(within, masters_only=self.options.group_changes_at == "masters"))
         if self.options.resets:
-            every = deployment.traits.offsets_copied_s or 10.0
-            within = every + max(5.0, every / 4)
             of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.quiet_s - 2))
         if self.direct:
             of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
@@ -508,6 +593,7 @@ class ConsumeWorkload(MessageWorkload):
     @property
     def needed(self) -> Sequence[str]:
         changes = [MODE] if self.options.mode_changes_every else []
+        changes += [UPDATE, SETTINGS] if self.options.group_changes_every else []
         return ["send", "join", "take", *([RESET] if self.options.resets else []), *changes]
 
     def acknowledges(self, op: Op) -> bool:

@@ -8,6 +8,7 @@ message soon. `Groups`: the members and the brokers agree on who is there, and e
 `Invisible`: a message that was popped is hidden for its duration, and comes again after it.
 `Replies`: a reply belongs to its request, and reaches its producer.
 `Replayed`: what an administrator reset the offset back to comes again.
+`GroupSettings`: the group is what its administrator made of it, and gets nothing while it is off.
 `Lag`: the committed offsets and the lag that administrators see are those of the group.
 """
 
@@ -21,10 +22,12 @@ from checkers.messages.consuming.prompt import Prompt
 from checkers.messages.consuming.replayed import Replayed
 from checkers.messages.consuming.replies import Replies
 from checkers.messages.consuming.retried import Retried
+from checkers.messages.consuming.settings import GroupSettings
 
 __all__ = [
     "Broadcast",
     "Delivered",
+    "GroupSettings",
     "Groups",
     "Invisible",
     "Lag",

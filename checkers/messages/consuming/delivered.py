@@ -17,6 +17,7 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consumer_times import QUIET_S, delay_s
+from checkers.messages.consuming.changes import CLEANED, GroupChanges
 from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
@@ -103,7 +104,7 @@ class Delivered:
             "again": again,
             "attempts": sum(delivery.again for delivery in told.deliveries),
             "members": len({delivery.life for delivery in told.deliveries}),
-            "quiet_s": round(told.quiet / SECOND, 1),
+            "quiet_s": round(judged.silent / SECOND, 1),
             "problems": len(told.problems),
         }
         excuses = [Excuse("redelivered", n, f"{_AT_LEAST_ONCE}: {why}") for why, n in judged.again.items()]
@@ -114,23 +115,24 @@ class Delivered:
         if judged.acknowledging:
             excuses.append(Excuse("retry-lost", judged.acknowledging, UNSURE))
         excuses += [Excuse(rule, n, PAST) for rule, n in judged.passed.items()]
+        excuses += [Excuse(rule, n, CLEANED) for rule, n in judged.cleaned.items()]
         reason = f"{many(count, 'message')} for the group, {len(told.deliveries):,} deliveries"
         if told.problems:
             _, life, text = told.problems[0]
             reason += f"; {many(len(told.problems), 'problem')} of members, the first of {life}: {text[:160]}"
-        return conclude(
-            self.name, run, found, stats, reason, self._unknown(told, there, count, len(judged.unsure)), excuses=excuses
-        )
+        unknown = self._unknown(judged, there, count)
+        return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
-    def _unknown(self, told: Takes, there: Stored, count: int, unsure: int) -> str | None:
-        if not told.deliveries:
+    def _unknown(self, judged: _Judged, there: Stored, count: int) -> str | None:
+        if not judged.told.deliveries:
             return "no message was delivered to any member"
         if there.unread or not count:
             return f"not every queue was read to its end: {', '.join(there.unread[:4]) or 'no message is stored'}"
-        if unsure:
-            got = f"it got the last one {told.quiet / SECOND:.1f} s before its end"
+        if judged.unsure:
+            got = f"it got the last one, or was switched on, {judged.silent / SECOND:.1f} s before its end"
             return (
-                f"{many(unsure, 'message')} not delivered to the group: {got}, and {self.quiet / SECOND:g} s are needed"
+                f"{many(len(judged.unsure), 'message')} not delivered to the group: {got}, and "
+                f"{self.quiet / SECOND:g} s are needed"
             )
         return None
 
@@ -142,7 +144,9 @@ class _Judged:
            which the group got another one: that one was lost. again: the reason why a message may
            come again -> how often it did. open: failed messages whose next attempt was not due yet.
            acknowledging: messages that may have been acknowledged, so that nobody knows if they come again.
-    passed rule -> the number of messages that a reset of the group's offset may have passed over.
+    passed rule -> the number of messages that a reset of the group's offset may have passed over. cleaned: the same for
+           a deletion of its offsets.
+    silent the time (ns) from the last delivery, or from the last time in which the group may have been off, to the end.
     """
 
     def __init__(
@@ -164,6 +168,9 @@ class _Judged:
             self.beside.setdefault(each.key, []).append(each)
         self.modes = list(_mode_changes(run.history))
         self.resets = MemberResets(run.history)
+        self.changes = GroupChanges(run.history)
+        self.silent = min(told.quiet, told.until - self.changes.open_since(told.until))
+        self.cleaned: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self.properties = properties = properties_of(run.history)
         tags = {identity: of.get("TAGS") for identity, of in properties.items()}
@@ -174,6 +181,7 @@ class _Judged:
         self.by_id: dict[Any, list[Delivery]] = {}
         for delivery in told.deliveries:
             self.by_id.setdefault(delivery.id, []).append(delivery)
+        self.sent = {call.invoke.value: call.start for call in run.history.clients.calls if call.invoke.f == "send"}
         self.acked = {
             call.completion.value[1]: call.completion
             for call in run.history.clients.calls
@@ -185,13 +193,15 @@ class _Judged:
             (key, offset, identity)
             for key, of in self.owed.items()
             for offset, identity in of.items()
-            if identity not in self.by_id and not self._passed("passed-over", key, offset, identity)
+            if identity not in self.by_id
+            and not self._passed("passed-over", key, offset, identity)
+            and not self._forgotten("passed-over", key, identity)
         ]
         behind = [each for each in missed if each[1] < committed.get(each[0], -1)]
         self.skipped = [self._missed(*each) for each in behind if each[:2] not in places]
         self.reused = [self._missed(*each) for each in behind if each[:2] in places]
         self.waiting = [self._missed(*each) for each in missed if each[1] >= committed.get(each[0], -1)]
-        self.unsure = self.waiting if told.quiet < quiet else []
+        self.unsure = self.waiting if self.silent < quiet else []
         self.waiting = [] if self.unsure else self.waiting
         self.dead = dead_letters(run.history) or {}
         self.open = self.acknowledging = 0
@@ -216,6 +226,14 @@ class _Judged:
         passed = self.resets.passes(key, offset, self.resets.known.get(identity, 0))
         self.passed[rule] += passed
         return passed
+
+    def _forgotten(self, rule: str, key: str, identity: Any) -> bool:
+        """True if an owner may have begun behind a message because its group was deleted with its offsets; counts it
+        under a rule. Without an offset an owner begins at the end of a queue (`consumeFromWhere`), or at its start.
+        """
+        forgotten = self.changes.forgets(self.told, key, self.sent.get(identity, 0))
+        self.cleaned[rule] += forgotten
+        return forgotten
 
     def _missed(self, key: str, offset: int, identity: Any) -> Case:
         sent = self.acked.get(identity)
@@ -242,10 +260,12 @@ class _Judged:
             else:
                 level = int(self.properties.get(identity, {}).get("level", 0))
                 due = last.end + int((delay_s(last.attempt, level) + _SLACK_S) * SECOND)
-            if due > self.told.until:
+            if self.changes.put_off(last.end, due) > self.told.until:
                 self.open += 1
                 continue
             if self._passed("retry-lost", last.key, last.offset, identity):
+                continue
+            if last.done is None and self._forgotten("retry-lost", last.key, identity):
                 continue
             what = "failed" if last.done is False else "not finished"
             yield Case(last.start, last.end, [last.op],

@@ -23,6 +23,7 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consumer_times import HEARTBEAT_S, SETTLED_S
+from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.takes import Takes, takes
 from checkers.messages.ops import of_messages
 from checkers.messages.reports import Life
@@ -94,7 +95,7 @@ class Groups:
         there = _presences(run.history, taken)
         keys = _queues(run.history, taken)
         groups = sorted({group_of(key) or "" for key in keys})
-        faults = _faults(scene, groups, taken.until)
+        faults = [*_faults(scene, groups, taken.until), *_deletions(run.history, taken.until)]
         changes = [span for presence in there for span in _changes_of(presence, taken.until)]
         wrong = list(_wrong(there, taken, keys, self.shared)) if any(taken.queues.values()) else []
         late, excused, open_ = self._late(wrong, _merged([*changes, *faults]), taken.until)
@@ -305,6 +306,14 @@ def _faults(scene: RunTimeline, groups: Sequence[str], until: int) -> list[Span]
     for group in groups:
         found += [Span(period.since, period.since + more) for period in scene.masters_of(group)[1:]]
     return found
+
+
+def _deletions(history: History, until: int) -> Iterator[Span]:
+    """Yields the times in which brokers may not know the group, each with the time of a heartbeat afterwards: they take
+    none for a group that they do not know (`ClientManageProcessor.heartBeat`).
+    """
+    for each in GroupChanges(history).deletions:
+        yield Span(each.start, min(until, each.end + int(HEARTBEAT_S * SECOND)))
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
+from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.stored import stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, takes
@@ -56,7 +57,7 @@ class Invisible:
         after: list[Case] = []
         gone: list[Case] = []
         excused: Counter[tuple[str, str]] = Counter()
-        resets = MemberResets(run.history)
+        resets, changes = MemberResets(run.history), GroupChanges(run.history)
         open_: Counter[str] = Counter()
         expired = 0
         for identity, deliveries in by_id.items():
@@ -80,7 +81,7 @@ class Invisible:
                 open_[UNSURE] += 1
             elif resets.passes(last.key, last.offset, resets.known.get(identity, 0)):
                 open_[PAST] += 1
-            elif over + self.within < taken.until:
+            elif changes.put_off(over, over + self.within) < taken.until:
                 text = (
                     f"message {identity} came to {last.life} at {clock(last.start)}, and could be received again from "
                 )

@@ -18,6 +18,7 @@ import numpy as np
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
+from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.resets import MemberResets
 from checkers.messages.consuming.takes import Takes, takes
 from checkers.messages.ops import of_messages
@@ -42,7 +43,7 @@ class Prompt:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `messages` judged; `p50_ms`, `p99_ms`, `max_ms` from the acknowledgement to the first delivery."""
         told, scene = takes(run.history), RunTimeline(run)
-        resets = MemberResets(run.history)
+        resets, group = MemberResets(run.history), GroupChanges(run.history)
         first: dict[Any, int] = {}
         repeats: dict[str, list[int]] = {}
         """Queue -> the times of its deliveries after the first of a message: a group that is behind after a reset."""
@@ -75,6 +76,7 @@ class Prompt:
                 since = start - int(_BEHIND_S * SECOND)
                 behind |= bisect_right(again, since) != bisect_right(again, end)
                 behind |= resets.requested(key, start - int(_CALM_S * SECOND), end)
+            behind |= group.closed(start - int(_CALM_S * SECOND), end)
             if behind or not _calm(scene, changes, start, end):
                 unjudged += 1
                 continue
@@ -96,7 +98,7 @@ class Prompt:
             reason += (
                 f" within {stats['p50_ms']:g} ms (p50), {stats['p99_ms']:g} ms (p99), {stats['max_ms']:g} ms at most"
             )
-        why = "a fault, a change of members or queues, a reset, or a group that is behind"
+        why = "a fault, a change of members or queues, a reset, or a group that is behind, off or deleted"
         excuses = [Excuse("slow-to-group", unjudged, why)] if unjudged else []
         return conclude(self.name, run, found, stats, reason, excuses=excuses)
 

@@ -15,6 +15,7 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
 from checkers.messages.consumer_times import delay_s
+from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
@@ -68,12 +69,15 @@ class Retried:
         early = [case for case in early if case not in unnamed]
         lost_pops = [] if self.holds else [case for case in skipped if _may_have_lost_a_pop(told, scene, case)]
         skipped = [case for case in skipped if case not in lost_pops]
-        often = [
-            Case(d.start, d.start, [d.op], f"message {d.id} to {d.life} as attempt {d.attempt}", d.key)
+        beyond = [
+            Case(d.start, d.start, [d.op], f"message {d.id} to {d.life} as attempt {d.attempt}", d.key, about=d)
             for of in by_id.values()
             for d in of
             if d.attempt > self.again
         ]
+        changes = GroupChanges(run.history)
+        untaken = [case for case in beyond if _untaken(by_id[case.about.id], case.about, scene, changes)]
+        often = [case for case in beyond if case not in untaken]
         missing, hasty, twice, open_ = self._dead(told, by_id, dead or {}, fails)
         if dead is None:
             missing = []
@@ -104,6 +108,9 @@ class Retried:
         if unnamed:
             why = "its send-back may have failed in a fault: the library then sends it again itself, without the level"
             excuses.append(Excuse("retried-early", len(unnamed), why))
+        if untaken:
+            why = "its process kept it: in a fault, or while the group was deleted, no broker took the dead letter"
+            excuses.append(Excuse("retried-too-often", len(untaken), why))
         unknown = None
         if not failed:
             unknown = "no delivery failed"
@@ -188,6 +195,18 @@ def _kept(before: Delivery, d: Delivery) -> bool:
     """True if a process has failed the message before, and tries it again itself: it came from no broker."""
     same = (before.life, before.key, before.offset) == (d.life, d.key, d.offset)
     return same and before.done is False and before.attempt == d.attempt - 1 and d.start >= _soonest(before, _KEPT_S)
+
+
+def _untaken(deliveries: list[Delivery], d: Delivery, scene: RunTimeline, changes: GroupChanges) -> bool:
+    """True if a process had failed the message before, and no broker may have taken it as a dead letter: the process
+    counts this as an attempt, and tries again (`ConsumeMessageConcurrentlyService.processConsumeResult`).
+    """
+    for before in deliveries:
+        same = (before.life, before.key, before.offset) == (d.life, d.key, d.offset)
+        if same and before.done is False and before.attempt == d.attempt - 1 and before.end is not None:
+            gone = any(each.start <= d.start and each.end >= before.end for each in changes.deletions)
+            return gone or bool(scene.in_force(before.end, d.start))
+    return False
 
 
 def _may_have_lost_a_pop(told: Takes, scene: RunTimeline, case: Case) -> bool:

@@ -89,6 +89,17 @@ class Takes:
     def quiet(self) -> int:
         return self.until - max((delivery.start for delivery in self.deliveries), default=0)
 
+    def begun(self, key: str) -> list[int]:
+        """The times (ns) at which a life reported a queue that it had not had before."""
+        found = []
+        for changes in self.queues.values():
+            before: frozenset[str] = frozenset()
+            for at, queues in changes:
+                if key in queues and key not in before:
+                    found.append(at)
+                before = queues
+        return found
+
     def moved(self, life: Life, key: str, start: int, end: int) -> bool:
         """True if a life's queues show that it did not keep a queue all the time between two times (ns)."""
         held = [(at, key in queues) for at, queues in self.queues.get(life, ())]

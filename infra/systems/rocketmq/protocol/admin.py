@@ -190,26 +190,56 @@ class BrokerAdmin(Server):
         try:
             await self.request(request, ext)
         except AdminError as e:
-            if e.code == missing or (e.code == _SYSTEM_ERROR and e.remark in _MISSING_BEFORE_5_3):
+            if _is_missing(e, missing):
                 return False
             raise
         return True
 
-    async def create_group(self, group: str, *, orderly: bool = False, retries: int = 16) -> None:
-        """Creates or changes a consumer group here."""
+    async def create_group(
+        self,
+        group: str,
+        *,
+        orderly: bool = False,
+        retries: int = 16,
+        enabled: bool = True,
+        broadcast: bool = True,
+        retry_queues: int = 1,
+    ) -> None:
+        """Creates or changes a consumer group here, as `mqadmin updateSubGroup` does, and writes it to disk. enabled:
+        members get messages (`consumeEnable`). retries: `retryMaxTimes`; a remoting client names a limit of its own.
+        retry_queues: `retryQueueNums`; the topic of the retries keeps the number of queues that it was made with.
+        """
         body = {
             "groupName": group,
-            "consumeEnable": True,
+            "consumeEnable": enabled,
             "consumeFromMinEnable": True,
-            "consumeBroadcastEnable": True,
+            "consumeBroadcastEnable": broadcast,
             "consumeMessageOrderly": orderly,
-            "retryQueueNums": 1,
+            "retryQueueNums": retry_queues,
             "retryMaxTimes": retries,
             "brokerId": 0,
             "whichBrokerWhenConsumeSlowly": 1,
             "notifyConsumerIdsChangedEnable": True,
         }
         await self.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(body).encode())
+
+    async def delete_group(self, group: str, *, clean_offsets: bool) -> None:
+        """Deletes a consumer group here, as `mqadmin deleteSubGroup -b` does; with its offsets or without them. The
+        topics of its retries and dead letters stay. An unknown group is no error.
+        """
+        ext = {"groupName": group, "cleanOffset": str(clean_offsets).lower()}
+        await self.request(Request.DELETE_SUBSCRIPTIONGROUP, ext)
+
+    async def group_settings(self, group: str) -> Json | None:
+        """The settings of a consumer group here, as the broker names them; None: this replica does not know it. A
+        broker with `autoCreateSubscriptionGroup` makes it.
+        """
+        try:
+            return await self.json(Request.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+        except AdminError as e:
+            if _is_missing(e, _GROUP_MISSING):
+                return None
+            raise
 
     async def set_request_mode(self, topic: str, group: str, mode: Literal["PULL", "POP"]) -> None:
         """Sets how the push consumers of a group get messages of a topic, and writes it to disk here. With POP, each
@@ -284,6 +314,10 @@ class BrokerAdmin(Server):
             }
         except (ValueError, TypeError, KeyError) as e:
             raise Malformed(f"{self.address}: invalid figures of a group: {type(e).__name__}: {e}") from None
+
+
+def _is_missing(refusal: AdminError, code: int) -> bool:
+    return refusal.code == code or (refusal.code == _SYSTEM_ERROR and refusal.remark in _MISSING_BEFORE_5_3)
 
 
 @dataclass(frozen=True, slots=True)
