@@ -21,6 +21,7 @@ from results.durable import replacing
 from results.errors import HistoryError
 from results.formats.edn import keyed, keyed_for_certain, keyed_note
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.implied import FINAL
 from results.formats.times import MIXED, Instant, kind, moment
 from results.journal import has_crc, line, scan
 from results.op import INFO, INVOKE, OK, OP_TYPES, Op
@@ -156,6 +157,9 @@ class _OtherNames:
             if found is not None:
                 data["value"] = data.pop(found)
                 self._renamed[found] = "value"
+        for mark in FINAL:
+            if mark in data:
+                data["extra"] = {**(data.get("extra") or {}), mark: data.pop(mark)}
         if isinstance(data["process"], str) or (type(data["process"]) is int and data["process"] > _LARGEST):
             data["process"] = self._number_of(data["process"])
         if "time" in data:

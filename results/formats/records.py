@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 from results.errors import with_article
 from results.formats.csv_rows import Rows
 from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
+from results.formats.implied import FINAL
 from results.formats.json_objects import Objects, Place
 from results.formats.signs import NAMES, Ends, ends_of, plain_field
 from results.formats.times import MIXED, Instant, kind, moment
@@ -186,6 +187,8 @@ def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
     for name in rest:
         if name in _SUSPECT:
             raise ValueError(f"the field {name!r} is not known; the outcome is {', '.join(OUTCOMES)}: ok, fail or info")
+        if name in FINAL:
+            continue
         notes.count(f"{{}} fields {name!r} of records are not read")
     text = None if error is None else error if isinstance(error, str) else json.dumps(error)
     return Record(place, client, f, key, argument, result, outcome, start, done, text, {**rest, **extra})
