@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Set
 from typing import Any, Final
 
 from results.history import History
@@ -25,8 +25,8 @@ def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
     """
     requested = {op.f for op in history if op.process >= 0}.difference(ignore)
     if requested == {"txn"}:
-        every = all(is_register_txn(op.value) for op in history if op.is_client and op.f == "txn")
-        return "multi-register" if every else None
+        values = [op.value for op in history if op.is_client and op.f == "txn"]
+        return "multi-register" if all(map(is_register_txn, values)) and not _reads_lists(values) else None
     if requested <= {"add", "broadcast", "read"} and requested != {"read"}:
         return _converging(history, requested)
     found = implied_by(requested)
@@ -114,10 +114,15 @@ def is_register_txn(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_step, value))
 
 
+def _reads_lists(values: Iterable[Any]) -> bool:
+    """True if no step of these transactions writes, and some read shows a list: nothing says what that is."""
+    steps = [step for value in values for step in value]
+    return all(step[0] in ("read", "r") for step in steps) and any(isinstance(step[-1], list) for step in steps)
+
+
 def appends(history: History) -> bool:
-    """True for Elle's list-append: transactions whose steps append."""
-    return any(
-        isinstance(op.value, list) and any(isinstance(s, list) and s[:1] == ["append"] for s in op.value)
-        for op in history
-        if op.is_client and op.f == "txn"
-    )
+    """True for Elle's list-append: transactions whose steps append, or only read lists."""
+    values = [op.value for op in history if op.is_client and op.f == "txn" and isinstance(op.value, list)]
+    if any(isinstance(step, list) and step[:1] == ["append"] for value in values for step in value):
+        return True
+    return bool(values) and all(map(is_register_txn, values)) and _reads_lists(values)

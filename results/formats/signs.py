@@ -43,8 +43,8 @@ class Ends(NamedTuple):
 
 
 def plain_field(name: str) -> str:
-    """`startTime`, `Start-Time` and `START_TIME` as `start_time`."""
-    return (_CAMEL.sub("_", name) if not name.isupper() else name).lower().replace("-", "_")
+    """`startTime`, `Start-Time`, `Start Time` and `START_TIME` as `start_time`."""
+    return (_CAMEL.sub("_", name) if not name.isupper() else name).lower().replace("-", "_").replace(" ", "_")
 
 
 def ends_of(names: Iterable[str]) -> Ends | None:
@@ -85,6 +85,17 @@ EVENT: Final = r":?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:\S"
 
 CONSOLE_EVENT: Final = r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:\S)"
 """A line of a console up to its event."""
+
+
+_OBJECTS: Final = ("object", "register", "queue", "lock", "resource", "topic", "partition")
+
+
+def other_key(data: Mapping[str, Any]) -> str | None:
+    """The field that names the object if no field is called `key`; None: no such field. Raises ValueError for two."""
+    found = [name for name in _OBJECTS if data.get(name) is not None]
+    if len(found) > 1:
+        raise ValueError(f"the fields {found[0]!r} and {found[1]!r} may both name the object; a field 'key' is right")
+    return found[0] if found else None
 
 
 def is_record(data: Mapping[str, Any]) -> bool:
