@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from results.figures import SECOND
 from results.formats.implied import is_final
 from results.history import Call, History
-from results.op import FAIL, OK, Op
+from results.op import INFO, OK, Op
 
 QUIET: Final = 5 * SECOND
 """Time (ns) after which nodes have exchanged what they have, if the file does not say which reads are final."""
@@ -79,10 +79,12 @@ def _is_marked(op: Op) -> bool:
 
 def _over(call: Call) -> int:
     """The index of the event after which an add does not change the object any more. One of unknown outcome may change
-    it at any later time, whatever a reader waits for; so its invocation counts.
+    it at any later time, whatever a reader waits for; so its invocation counts. One that failed never changes it.
     """
     done = call.completion
-    return done.index if done is not None and done.type in (OK, FAIL) else call.invoke.index
+    if done is None or call.outcome == INFO:
+        return call.invoke.index
+    return done.index if call.outcome == OK else -1
 
 
 def _events(call: Call) -> Sequence[Op]:

@@ -24,62 +24,78 @@ SECOND = 10**9
 
 
 class Nodes:
-    """A simulated system: each node has the adds that reached it. Clients write what they see."""
+    """A simulated system: each node has the adds that reached it. Each has two clients, whose operations overlap."""
 
-    def __init__(self, seed: int, promise: Promise, nodes: int = 3, unknown: float = 0.2) -> None:
+    def __init__(self, seed: int, promise: Promise, unknown: float = 0.2) -> None:
         self.rng, self.promise, self.unknown = Random(seed), promise, unknown
         self.ops: list[Op] = []
-        self.held: list[dict[int, Any]] = [{} for _ in range(nodes)]
-        self.process = list(range(nodes))
-        self.fresh, self.time = nodes, 0
+        self.held: list[dict[int, Any]] = [{} for _ in range(3)]
+        self.process = {client: client for client in range(6)}  # client % 3 is its node
+        self.open: list[tuple[int, Callable[[], None]]] = []
+        self.fresh, self.time = 6, 0
 
     def event(self, process: int, type_: OpType, f: str, value: Any, **extra: Any) -> None:
         self.time += self.rng.randint(0, 1000)
         self.ops.append(Op(len(self.ops), self.time, process, type_, f, None, value, extra=extra))
 
-    def add(self) -> None:
-        at = self.rng.randrange(len(self.held))
-        number = len(self.ops)
+    def add(self, client: int) -> None:
+        number, process, held = len(self.ops), self.process[client], self.held[client % 3]
         value = self.rng.choice([number, f"e{number}"]) if self.promise is SET else self.rng.randint(-3, 5)
-        process, kind = self.process[at], self.rng.random()
         self.event(process, "invoke", "add", value)
-        if kind > self.unknown:
-            self.held[at][number] = value
-            self.event(process, "ok", "add", value)
-        elif kind > self.unknown / 2:
-            self.event(process, "fail", "add", value)
-        else:
-            if self.rng.random() < 0.5:
-                self.held[at][number] = value
-            self.event(process, "info", "add", value)
-            self.process[at], self.fresh = self.fresh, self.fresh + 1
+        kind = self.rng.random()
+        type_: OpType = "ok" if kind > self.unknown else "fail" if kind > self.unknown / 2 else "info"
+        happens = type_ == "ok" or (type_ == "info" and self.rng.random() < 0.5)
+        at_once = self.rng.random() < 0.5
+        if happens and at_once:
+            held[number] = value
+
+        def complete() -> None:
+            if happens and not at_once:
+                held[number] = value
+            self.event(process, type_, "add", value)
+            if type_ == "info":
+                self.process[client], self.fresh = self.fresh, self.fresh + 1
+
+        self.open.append((client, complete))
 
     def gossip(self) -> None:
         one, other = self.rng.choice(self.held), self.rng.choice(self.held)
         one.update(other)
 
-    def read(self, at: int, **extra: Any) -> None:
-        process = self.process[at]
+    def read(self, client: int, **extra: Any) -> None:
+        process = self.process[client]
         self.event(process, "invoke", "read", None, **extra)
-        held = list(self.held[at].values())
-        self.rng.shuffle(held)
-        self.event(process, "ok", "read", held if self.promise is SET else sum(held), **extra)
+
+        def complete() -> None:
+            held = list(self.held[client % 3].values())
+            self.rng.shuffle(held)
+            self.event(process, "ok", "read", held if self.promise is SET else sum(held), **extra)
+
+        self.open.append((client, complete))
+
+    def complete(self) -> None:
+        self.open.pop(self.rng.randrange(len(self.open)))[1]()
 
     def run(self, steps: int, *, marked: bool = True) -> History:
         for _ in range(steps):
+            free = sorted(self.process.keys() - {client for client, _ in self.open})
             choice = self.rng.random()
-            if choice < 0.5:
-                self.add()
-            elif choice < 0.7:
-                self.read(self.rng.randrange(len(self.held)))
+            if self.open and choice < 0.4:
+                self.complete()
+            elif free and choice < 0.8:
+                (self.add if choice < 0.65 else self.read)(self.rng.choice(free))
             else:
                 self.gossip()
+        while self.open:
+            self.complete()
         for held in self.held:
             self.held[0].update(held)
         self.held = [dict(self.held[0]) for _ in self.held]
         self.time += 6 * SECOND
-        for at in range(len(self.held)):
-            self.read(at, **({"final?": True} if marked else {}))
+        for client in range(3):
+            self.read(client, **({"final?": True} if marked else {}))
+        while self.open:
+            self.complete()
         return History(self.ops)
 
 
@@ -99,7 +115,7 @@ def acknowledged(history: History) -> list[Op]:
 def test_good_histories_are_silent(promise: Promise) -> None:
     """Adds that failed, and those of unknown outcome, which happened or not; stale reads; with and without marks."""
     for seed in range(effort(2000)):
-        history = Nodes(seed, promise).run(Random(seed).randint(1, 30), marked=seed % 3 > 0)
+        history = Nodes(seed, promise).run(Random(seed).randint(1, 60), marked=seed % 3 > 0)
         found = judged(history, promise)
         wanted = Verdict.VALID if acknowledged(history) else Verdict.UNKNOWN
         assert found.verdict == wanted, (seed, found.reason)
@@ -164,7 +180,7 @@ PLANTED: dict[Callable[[Random, History], list[Op]], set[str]] = {
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_violation_of_a_set_is_found(plant: Callable[[Random, History], list[Op]]) -> None:
     for seed in range(effort(200)):
-        history = Nodes(seed, SET).run(25)
+        history = Nodes(seed, SET).run(40)
         if acknowledged(history):
             found = judged(plant(Random(seed), history), SET)
             assert found.verdict == Verdict.INVALID, seed
@@ -176,7 +192,7 @@ def test_a_violation_of_a_set_is_found(plant: Callable[[Random, History], list[O
 def test_a_violation_of_a_counter_is_found(times: int, ends: int) -> None:
     """Of adds of which every outcome is known; a counter has no name for an add, so its sum has to show it."""
     for seed in range(effort(200)):
-        history = Nodes(seed, COUNTER, unknown=0).run(25)
+        history = Nodes(seed, COUNTER, unknown=0).run(40)
         adds = [op.value for op in acknowledged(history) if op.value]
         if adds:
             change = Random(seed).choice(adds) * (times - 1)
@@ -231,6 +247,30 @@ def test_an_element_of_unknown_outcome_that_was_seen_is_known() -> None:
     assert found.reason == "element 5 was added (op 2) and is not in 1 of 2 final reads (op 6 of process 2)"
 
 
+def test_an_add_that_failed_never_counts() -> None:
+    """Nor does it, or the late end of an add of unknown outcome, make a final read an early one."""
+    failed: list[tuple[int, OpType, str, Any]] = [(1, "invoke", "add", 5), (1, "fail", "add", 5)]
+    assert judged(history_of(*ADDED, *failed, *read(2, 7), final=2), COUNTER).verdict == Verdict.INVALID
+    assert names(judged(history_of(*ADDED, *failed, *read(4, [5]), *read(2, [2]), final=2), SET)) == {"never-added"}
+    for end in (failed[1], OPEN[1]):
+        for promise, value in ((COUNTER, 2), (SET, [2])):
+            late = history_of(*ADDED, OPEN[0], *read(2, value), end, final=3)
+            assert judged(late, promise).verdict == Verdict.VALID
+
+
+def test_a_read_may_show_what_was_added_while_it_lasted() -> None:
+    for promise, value in ((COUNTER, 2), (SET, [2])):
+        around = history_of((2, "invoke", "read", None), *ADDED, (2, "ok", "read", value), *read(3, value), final=2)
+        assert judged(around, promise).verdict == Verdict.VALID
+
+
+def test_sums_that_cannot_be_decided_are_unknown() -> None:
+    """Forty adds of unknown outcome, and numbers so far apart that their sums fill no table."""
+    open_: list[tuple[int, OpType, str, Any]] = [(9 + at, "invoke", "add", 10**15 + 7 * at * at) for at in range(40)]
+    found = judged(history_of(*ADDED, *open_, *read(1, 10**15 + 3), final=2), COUNTER)
+    assert (found.verdict, "too many sums of 40 adds" in found.reason) == (Verdict.UNKNOWN, True)
+
+
 def test_a_counter_that_read_more_than_was_added_is_wrong_before_the_end() -> None:
     for total, said in ((3, "all adds until then make at most 2"), (-1, "all adds until then make at least 0")):
         found = judged(history_of(*ADDED, *read(4, total), *ADDED, *read(4, 4), final=2), COUNTER)
@@ -247,6 +287,7 @@ def test_without_final_reads_nothing_is_proven(promise: Promise) -> None:
         (history_of(*ADDED, *read(1, value)), "no final reads: no read is marked"),
         (history_of(*ADDED, *more, final=3), "its final reads began before an add was over (op 5)"),
         (history_of(*ADDED, *asked, final=2), "no final read was answered"),
+        (history_of(*ADDED, *read(3, value), *OPEN, final=4), "its final reads began before an add was over (op 4)"),
     ):
         found = judged(history, promise)
         assert found.verdict == Verdict.UNKNOWN
@@ -327,6 +368,9 @@ def test_sums_are_those_of_the_subsets() -> None:
     assert apart.has(10**15 + 1) is None
     assert apart.has(-1) is False
     assert SubsetSums([10**15, 10**15 + 7, 3]).has(10**15 + 10)
+    for count in range(20):
+        same = SubsetSums([-2] * count)
+        assert [total for total in range(-50, 3) if same.has(total)] == list(range(-2 * count, 1, 2))
     many = SubsetSums([1] * 100_000 + [-1] * 100_000)
     assert many.has(99_999)
     assert many.has(100_001) is False
