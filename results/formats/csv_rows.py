@@ -45,8 +45,9 @@ class Rows:
         reader = csv.reader(text, strict=True, delimiter=delimiter(first))
         try:
             names = [name.strip() for name in next(row for row in reader if row)]
-            if len(set(names)) < len(names):
-                raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)!r} is there twice")
+            twice = next((name for name in names if name and names.count(name) > 1), None)
+            if twice is not None:
+                raise ValueError(f"the name {twice!r} is there twice")
             number = 0
             for row in reader:
                 if not row:
@@ -55,7 +56,7 @@ class Rows:
                     raise ValueError(f"{len(row)} cells below {len(names)} names")
                 yield (
                     Place(reader.line_num, number),
-                    {n: _value(c) for n, c in zip(names, row, strict=True) if c.strip()},
+                    {n: _value(c) for n, c in zip(names, row, strict=True) if n and c.strip()},
                 )
                 number += 1
         except (ValueError, csv.Error) as problem:

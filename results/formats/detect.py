@@ -16,6 +16,7 @@ from results.formats.signs import (
     EVENT,
     is_event,
     is_operation,
+    is_plain_event,
     is_record,
     is_request,
     plain_field,
@@ -53,7 +54,7 @@ _EDN_EVENT: Final = r"(?:#[\w.]+)?\{\s*:\w"
 _HISTORY_TXT: Final = EVENT
 _OPENCHAOS: Final = r"(?:\d+\t[\w-]+\t(?:REQUEST|RESPONSE)|fault\t[\w-]+\t(?:start|end))\t"
 _TABLE: Final = (
-    r"[\w .\"-]+(?:,[\w .\"-]+){2,}\r?$|[\w .\"-]+(?:;[\w .\"-]+){2,}\r?$|[\w .\"-]+(?:\t[\w .\"-]+){2,}\r?$"
+    r"[\w .\"?-]*(?:,[\w .\"?-]*){2,}\r?$|[\w .\"?-]*(?:;[\w .\"?-]*){2,}\r?$|[\w .\"?-]*(?:\t[\w .\"?-]*){2,}\r?$"
 )
 
 
@@ -131,7 +132,7 @@ def has_events(head: bytes) -> bool:
     if around is not None and text[:1] == "{" and not _first_object(text).keys() >= {"type", "f"}:
         text = text[around.end() :].lstrip()
     first = _first_object(text)
-    return {"type", "f"} <= first.keys() or _of_json(text) != "jsonl"
+    return is_plain_event(first) or _of_json(text) != "jsonl"
 
 
 def _first_object(text: str) -> Mapping[str, Any]:

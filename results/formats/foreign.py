@@ -355,6 +355,9 @@ class Assembler:
     def _client_completion(self, op: Op, invoked: Op, at: int) -> Op:
         if op.key != invoked.key:
             op = replace(op, key=invoked.key)
+        given = invoked.value is not None or op.value is None or isinstance(op.value, bool)
+        if not given and op.type == OK and op.f in _GIVEN:
+            raise ValueError(f"{with_article(op.f)} of {json.dumps(op.value)} needs that value in its invoke, too")
         if op.value is None and op.f not in ANSWERED:
             op = replace(op, value=invoked.value)
         if op.value is False and op.type == OK and op.f in _REFUSED:
@@ -399,6 +402,9 @@ _REFUSED: Final = frozenset({"cas", "acquire", "lock"})
 
 _TAKING: Final = frozenset({"write", "w", "put", "add", "enqueue", "push", "append", "remove", "delete"})
 """Ops that may have done nothing if their answer is false: their results are not part of a model."""
+
+_GIVEN: Final = frozenset({"write", "w", "put", "enqueue", "push", "broadcast"})
+"""Ops with an argument that a completion may repeat."""
 
 _LONG: Final = ("read", "write")
 

@@ -27,7 +27,7 @@ def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
     if requested == {"txn"}:
         values = [op.value for op in history if op.is_client and op.f == "txn"]
         return "multi-register" if all(map(is_register_txn, values)) and not _reads_lists(values) else None
-    if requested <= {"add", "broadcast", "read"} and requested != {"read"}:
+    if requested & {"add", "broadcast"} and requested <= {"add", "broadcast", "read"}:
         return _converging(history, requested)
     found = implied_by(requested)
     if found == "kv" and requested <= {"get", "put"} and any(_is_no_text(op) for op in history.clients):

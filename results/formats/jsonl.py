@@ -22,7 +22,7 @@ from results.errors import HistoryError
 from results.formats.edn import keyed, keyed_for_certain, keyed_note
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.implied import FINAL
-from results.formats.signs import other_key, plain_field
+from results.formats.signs import CALLED, RETURNED, other_key, plain_field
 from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.journal import has_crc, line, scan
 from results.op import INFO, INVOKE, OK, OP_TYPES, Op, OpType
@@ -126,13 +126,8 @@ _OTHERS: Final = {
 """Field of an event -> names that others give it."""
 _ARGUMENTS: Final = ("input", "argument", "args", "arg")
 _RESULTS: Final = ("output", "result", "response", "ret")
-_RETURNED: Final = frozenset(
-    ["return", "returned", "response", "complete", "completed", "end", "ended", "finish", "finished"]
-)
-_TYPES: Final = {
-    **dict.fromkeys(("call", "invocation", "invoked", "start", "started", "begin", "request"), INVOKE),
-    "timeout": INFO, "unknown": INFO,
-}  # fmt: skip
+_RETURNED: Final = frozenset(RETURNED)
+_TYPES: Final = {**dict.fromkeys(CALLED, INVOKE), "timeout": INFO, "unknown": INFO}
 _OUTCOMES: Final = (
     "status", "outcome", "ok", "success", "succeeded", "err", "exception", "timeout", "timed_out", "failed",
 )  # fmt: skip

@@ -58,6 +58,7 @@ TAKING: Final = frozenset(
         "w",
         "put",
         "add",
+        "broadcast",
         "remove",
         "enqueue",
         "push",
@@ -71,7 +72,9 @@ TAKING: Final = frozenset(
 )
 """Ops whose only value is their argument."""
 
-_NEEDING: Final = frozenset({"write", "w", "put", "add", "remove", "enqueue", "push", "cas", "append", "send"})
+_NEEDING: Final = frozenset(
+    {"write", "w", "put", "add", "broadcast", "remove", "enqueue", "push", "cas", "append", "send"}
+)
 """Ops that have an argument."""
 
 _PERSONAL: Final = frozenset(

@@ -98,6 +98,23 @@ def other_key(data: Mapping[str, Any]) -> str | None:
     return found[0] if found else None
 
 
+CALLED: Final = ("call", "invocation", "invoked", "start", "started", "begin", "request")
+RETURNED: Final = ("return", "returned", "response", "complete", "completed", "end", "ended", "finish", "finished")
+"""Other types of events: of an invocation, and of a completion that says its outcome in another way."""
+
+_PROCESSES: Final = ("process", "client", "client_id", "thread", "worker")
+_TYPES: Final = frozenset({INVOKE, OK, FAIL, INFO, *CALLED, *RETURNED})
+
+
+def is_plain_event(data: Mapping[str, Any]) -> bool:
+    """True for an event, also in the names of other programs."""
+    if {"type", "f"} <= data.keys():
+        return True
+    type_ = next((data[name] for name in ("type", "event", "phase") if name in data), None)
+    named = any(name in data for name in ("f", "op", "operation")) and any(name in data for name in _PROCESSES)
+    return named and isinstance(type_, str) and type_.lower() in _TYPES
+
+
 def is_record(data: Mapping[str, Any]) -> bool:
     """True for an object that has both times of an operation."""
     names = {plain_field(name) for name in data}

@@ -266,6 +266,25 @@ FORMS: dict[str, tuple[str, str, str]] = {
         '"ok", "f": "read", "value": 1',
         '"ok", "f": "read", "value": 2',
     ),
+    "a log with other names of events": (
+        "".join(
+            f"10:00:0{at} INFO {line}\n"
+            for at, line in enumerate(words("invoke", "ok").replace('"f"', '"op"').splitlines())
+        ),
+        '"result": 1',
+        '"result": 2',
+    ),
+    "the index of pandas": (",client,op,value,start,end\n0,0,write,1,1,2\n1,1,read,1,3,4\n", "read,1", "read,2"),
+    "a delimiter behind the last cell": (
+        "client,op,value,start,end,\n0,write,1,1,2,\n1,read,1,3,4,\n",
+        "read,1",
+        "read,2",
+    ),
+    "records of broadcasts": (
+        lines(record(0, "broadcast", 1, 2, value=1), record(1, "read", 3, 4, value=[1], final=True)),
+        "[1]",
+        "[]",
+    ),
     "Windows": (
         "\ufeff" + WROTE.replace("\n", "\r\n"),
         '"ok", "f": "read", "value": 1',
@@ -358,6 +377,9 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
         lines(*(event(0, "invoke", "write", v) for v in (1, 2))),
         "its write is still open (an info ends",
     ),
+    "a write without its value": (lines(*both("write", None, 1)), "a write of 1 needs that value in its invoke, too"),
+    "a table without rows": ("client,op,value,start,end\n", "nothing checked: no client did anything in this history"),
+    "faults alone": (lines(*[event("nemesis", "info", "kill")] * 2), "nothing checked: no client did anything in this"),
     "nothing that is known": ("c1 invoke write 1\n", "harness check --template NAME prints an example"),
 }
 
