@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from checkers.converging import CONVERGING
 from checkers.linearizability.models import MODELS
 from checkers.spark.files import Files, as_path, files_for, is_shared, join, reject_secrets
 from checkers.spark.job import Job, Receipt, Work, receipts_in
@@ -63,6 +64,8 @@ def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
 
     Raises PlanError, HistoryError and StoreError for faults of the whole batch, never for a single history.
     """
+    if plan.model in CONVERGING:
+        raise PlanError(f"a batch does not judge {plan.model!r}; harness check --model {plan.model} does")
     if plan.model is not None and plan.model not in MODELS:
         known = ", ".join(sorted(MODELS))
         raise PlanError(f"no model {plan.model!r}{suggest(plan.model, MODELS)}  (there are {known})")

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.api import Checker, judge
+from checkers.converging import CONVERGING
 from checkers.linearizability import Linearizable
 from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
@@ -349,6 +350,8 @@ def _begin(
     model = named or implied_model(history, ignore)
     if model is None:
         raise HistoryError(source, None, why_no_model(history))
+    if model in CONVERGING:
+        raise HistoryError(source, None, f"a batch does not judge {model}; harness check --model {model} does")
     try:
         made = check_options.model(model, start)
     except ValueError as problem:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from checkers.converging import CONVERGING
 from checkers.linearizability import Linearizable, LinearResult, MultiRegister, Register
 from checkers.linearizability.check import calls_by_key
 from checkers.linearizability.compiled.jit import plain
@@ -34,10 +35,6 @@ from results.verdict import CheckResult, Verdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EVENTUAL = (
-    "Maelstrom's broadcast promises only that all nodes have each element at last, and no model here is so weak; "
-    "Maelstrom's own checker (set-full) judges it"
-)
 _STEPS = "multi-register has steps [read, name, value] and [write, name, value]"
 _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
@@ -163,6 +160,11 @@ def _judged(
     chosen = model or (implied_model(foreign.history, check_options.ignore) if check_options.ignore else foreign.model)
     if chosen is None:
         raise HistoryError(path, None, why_no_model(foreign.history))
+    if chosen in CONVERGING:
+        # Only here: most histories are of a model of linearizability.
+        from harness.check import converging
+
+        return converging.judged(path, foreign, shown, chosen, model is None, check_options)
     try:
         checker = check_options.checker(chosen, foreign.start)
     except ValueError as problem:
@@ -223,18 +225,17 @@ def why_no_model(history: History) -> str:
     shown = ", ".join(names[:8]) + (" and others" if len(names) > 8 else "")
     if names == ["txn"]:
         return f"no model is implied by txn; {_STEPS}"
-    fit = [name for name, model in sorted(MODELS.items()) if model.fs.issuperset(names)]
-    every = frozenset().union(*(model.fs for model in MODELS.values()))
+    models = {name: model.fs for name, model in MODELS.items()} | {name: p.fs for name, p in CONVERGING.items()}
+    fit = [name for name, fs in sorted(models.items()) if fs.issuperset(names)]
+    every = frozenset().union(*models.values())
     other = next((name for name in names if name not in every), None)
-    if other == "broadcast":
-        return EVENTUAL
     if other is not None:
         from difflib import get_close_matches
 
         near = get_close_matches(other, every, 1)
         meant = f"; is it a `{near[0]}`?" if near else ""
         return f"no model has `{other}`{meant} (the ops are {shown}; --ignore {other} leaves it out)"
-    return f"no model is implied by {shown}; name one with --model ({', '.join(fit or sorted(MODELS))})"
+    return f"no model is implied by {shown}; name one with --model ({', '.join(fit or sorted(models))})"
 
 
 def _workloads_of_messages() -> list[str]:
@@ -291,7 +292,7 @@ def examine_columns(table: pa.Table, model: str | None, check_options: CheckOpti
     done = table["f"].filter(pc.greater_equal(table["process"], 0))
     names = set(done.unique().to_pylist()).difference(check_options.ignore)
     chosen = model or implied_by(names)
-    if chosen is None or not names <= MODELS[chosen].fs:
+    if chosen not in MODELS or not names <= MODELS[chosen].fs:
         return None
     try:
         found = check_options.checker(chosen).examine_columns(table)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkers.converging import CONVERGING
 from checkers.linearizability.models import MODELS
 from harness.plan.table import PlanError
 from infra.options import suggest
@@ -86,8 +87,9 @@ class ExpectedVerdicts:
         where = f"{self.path}:{number}"
         if not file:
             raise PlanError(f"{where}: no file is named")
-        if model and model not in MODELS:
-            raise PlanError(f"{where}: no model {model!r}{suggest(model, MODELS)}  ({', '.join(sorted(MODELS))})")
+        models = sorted((*MODELS, *CONVERGING))
+        if model and model not in models:
+            raise PlanError(f"{where}: no model {model!r}{suggest(model, models)}  ({', '.join(models)})")
         words = [v.value for v in Verdict]
         if verdict and verdict not in words:
             raise PlanError(f"{where}: no verdict {verdict!r}{suggest(verdict, words)}  ({', '.join(words)})")

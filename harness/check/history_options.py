@@ -127,9 +127,10 @@ def _start(text: str | None) -> Start | None:
 
 def _insist_on_start(check_options: CheckOptions, model: str | None) -> None:
     """Raises PlanError if the named model cannot begin with the named value."""
+    from checkers.converging import CONVERGING
     from checkers.linearizability import MODELS
 
-    if check_options.initial is None or model not in MODELS:
+    if check_options.initial is None or model not in (*MODELS, *CONVERGING):
         return
     try:
         check_options.model(model)

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from checkers.converging import CONVERGING
 from checkers.linearizability.models import MODELS
 from harness.check.examine import examine
 from harness.check.report import CheckOptions, CheckReport, Task
@@ -59,8 +60,9 @@ def check_paths(
 
     Raises PlanError for mistakes of the user, StoreError if `json_file`, `explain` or `plots` cannot be written.
     """
-    if model is not None and model not in MODELS:
-        raise PlanError(f"no model {model!r}{suggest(model, MODELS)}  (there are {', '.join(sorted(MODELS))})")
+    names = sorted((*MODELS, *CONVERGING))
+    if model is not None and model not in names:
+        raise PlanError(f"no model {model!r}{suggest(model, names)}  (there are {', '.join(names)})")
     listed = None if models is None else _expected(models)
     tasks = [task for path in paths for task in _tasks(path, model, listed)]
     with ExitStack() as stack:

@@ -57,8 +57,8 @@ class CheckOptions:
         """The model with its start value: the requested one, or `start` of the history (`ForeignHistory`). Raises
         ValueError if it cannot begin with that.
         """
-        found = MODELS[name]
         if self.initial is None:
+            found = MODELS[name]
             begins = start is not None and issubclass(found, (MultiRegister, Register))
             return STARTING[name](start) if begins else found()
         starting = STARTING.get(name)

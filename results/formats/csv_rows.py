@@ -4,8 +4,9 @@
     client,op,key,value,start,end
     0,write,x,1,10,20
 
-The first line has the names, with a comma, a semicolon or a tab between them. A cell is a number, `true`, `false` or a
-text; an empty one is not there, so that a read that found nothing has to say `null`.
+The first line has the names, with a comma, a semicolon or a tab between them. A cell is a number, `true`, `false`,
+`null` (also as Python writes them) or a text; an empty one is not there, so that a read that found nothing has to say
+`null`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from results.errors import HistoryError
 from results.formats.json_objects import Place
@@ -39,12 +40,14 @@ class Rows:
             text_ = f"not UTF-8 text (byte {problem.start} is {data[problem.start]:#x})"
             raise HistoryError(self._path, line, text_) from None
         del data
-        reader = csv.reader(text, strict=True, delimiter=delimiter(text.readline()))
+        first = next((line for line in text if not line.isspace()), "")
         text.seek(0)
+        reader = csv.reader(text, strict=True, delimiter=delimiter(first))
         try:
-            names = [name.strip() for name in next(reader)]
-            if len(set(names)) < len(names):
-                raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)!r} is there twice")
+            names = [name.strip() for name in next(row for row in reader if row)]
+            twice = next((name for name in names if name and names.count(name) > 1), None)
+            if twice is not None:
+                raise ValueError(f"the name {twice!r} is there twice")
             number = 0
             for row in reader:
                 if not row:
@@ -53,7 +56,7 @@ class Rows:
                     raise ValueError(f"{len(row)} cells below {len(names)} names")
                 yield (
                     Place(reader.line_num, number),
-                    {n: _value(c) for n, c in zip(names, row, strict=True) if c.strip()},
+                    {n: _value(c) for n, c in zip(names, row, strict=True) if n and c.strip()},
                 )
                 number += 1
         except (ValueError, csv.Error) as problem:
@@ -66,8 +69,15 @@ def delimiter(first: str) -> str:
 
 
 def _value(cell: str) -> Any:
+    text = cell.strip()
+    if text in _PYTHON:
+        return _PYTHON[text]
     try:
         value = json.loads(cell)
     except (ValueError, RecursionError):
-        return cell.strip()
+        return text
     return value
+
+
+_PYTHON: Final = {"True": True, "TRUE": True, "False": False, "FALSE": False, "None": None}
+"""Cells as Python, or a spreadsheet, writes them."""

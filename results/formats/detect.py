@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from results.errors import HistoryError
-from results.formats.signs import AROUND, CONSOLE_EVENT, EVENT, is_event, is_operation, is_record, is_request
+from results.formats.signs import (
+    AROUND,
+    CONSOLE_EVENT,
+    EVENT,
+    is_event,
+    is_operation,
+    is_plain_event,
+    is_record,
+    is_request,
+    plain_field,
+)
 
 FORMATS: Final = (
     "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
@@ -20,6 +30,21 @@ FORMATS: Final = (
 PARQUET: Final = b"PAR1"
 """The first bytes of a file of this format."""
 
+_PACKED: Final = {
+    b"\x28\xb5\x2f\xfd": "packed with zstd", b"BZh": "packed with bzip2", b"\xfd7zXZ": "packed with xz",
+    b"\x04\x22\x4d\x18": "packed with lz4", b"PK\x03\x04": "an archive (zip)",
+    b"SQLite format 3": "a database (SQLite)",
+}  # fmt: skip
+"""The first bytes of files that are no text."""
+
+_PYTHON: Final = r"\[?\s*(?:\{\s*'|\((?:\d+|'[^'\n]*'), )"
+_OTHERS: Final = {
+    r"(?:---\s*)?- (?:\{\s*)?['\"]?[a-z]\w*['\"]?:(?:\s|$)": "YAML",
+    r"<[?!a-zA-Z]": "XML",
+}
+_EXAMPLE: Final = '{"process": 0, "type": "invoke", "f": "write", "value": 1}'
+_TEMPLATE: Final = "harness check --template NAME prints an example"
+_COMMENTS: Final = r"(?:[ \t]*#(?:[ \t!][^\n]*)?\n\s*)+"
 _LOG_LINE: Final = r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- "
 _JSON: Final = r'(?:\[\s*)?(?=\{\s*")'
 _BEHIND: Final = r'\{\s*"(?=.*\}\s*$)'
@@ -29,7 +54,7 @@ _EDN_EVENT: Final = r"(?:#[\w.]+)?\{\s*:\w"
 _HISTORY_TXT: Final = EVENT
 _OPENCHAOS: Final = r"(?:\d+\t[\w-]+\t(?:REQUEST|RESPONSE)|fault\t[\w-]+\t(?:start|end))\t"
 _TABLE: Final = (
-    r"[\w .\"-]+(?:,[\w .\"-]+){2,}\r?$|[\w .\"-]+(?:;[\w .\"-]+){2,}\r?$|[\w .\"-]+(?:\t[\w .\"-]+){2,}\r?$"
+    r"[\w .\"?-]*(?:,[\w .\"?-]*){2,}\r?$|[\w .\"?-]*(?:;[\w .\"?-]*){2,}\r?$|[\w .\"?-]*(?:\t[\w .\"?-]*){2,}\r?$"
 )
 
 
@@ -39,9 +64,23 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
     """
     if head[:4] == PARQUET:
         return "parquet", 0
+    packed = next((name for front, name in _PACKED.items() if head.startswith(front)), None)
+    if packed is not None or head[257:262] == b"ustar":
+        raise HistoryError(path, None, f"{packed or 'an archive (tar)'}; unpack it: of packed files only gzip is read")
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
     if not text:
         raise HistoryError(path, None, "the file is empty; a history has at least one operation")
+    comments = re.match(_COMMENTS, text)
+    if comments is not None and text[comments.end() :]:
+        found, more = _of_text(path, text[comments.end() :], b"")
+        return found, comments[0].count("\n") + _blank_lines(head) + more
+    return _of_text(path, text, head)
+
+
+def _of_text(path: Path, text: str, head: bytes) -> tuple[str, int]:
+    if re.match(_PYTHON, text):
+        what = "values as Python prints them; json.dumps of each event writes JSON"
+        raise HistoryError(path, 1, f"{what}, such as {_EXAMPLE}")
     found = _by_first_line(text)
     if found is not None:
         return found, 0
@@ -62,11 +101,15 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
         names = dict.fromkeys(name.strip(' "') for name in re.split("[,;\t]", lines[0]))
         if is_record(names):
             return "records", 0
-        if {"type", "f"} <= names.keys():
+        plain = set(map(plain_field, names))
+        if plain & {"type", "event", "phase"} and plain & {"f", "op", "operation"}:
             return "jsonl", 0
         right = "the first line needs client, op, start and end (or process, type and f), and perhaps key and value"
         raise HistoryError(path, 1, f"a table (CSV) without the names of operations; {right}")
-    raise HistoryError(path, 1, f"of no known format ({lines[0][:80]!r}); there are {', '.join(FORMATS)}")
+    other = next((name for front, name in _OTHERS.items() if re.match(front, text)), None)
+    if other is not None:
+        raise HistoryError(path, 1, f"{other}; JSON is right, one event a line, such as {_EXAMPLE}")
+    raise HistoryError(path, 1, f"of no known format ({lines[0][:80]!r}); there are {', '.join(FORMATS)}; {_TEMPLATE}")
 
 
 def _by_first_line(text: str) -> str | None:
@@ -89,7 +132,7 @@ def has_events(head: bytes) -> bool:
     if around is not None and text[:1] == "{" and not _first_object(text).keys() >= {"type", "f"}:
         text = text[around.end() :].lstrip()
     first = _first_object(text)
-    return {"type", "f"} <= first.keys() or _of_json(text) != "jsonl"
+    return is_plain_event(first) or _of_json(text) != "jsonl"
 
 
 def _first_object(text: str) -> Mapping[str, Any]:

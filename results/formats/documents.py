@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from results.errors import HistoryError
-from results.formats.signs import AROUND, LISTS, is_event, is_operation, is_record
+from results.formats.signs import AROUND, LISTS, is_event, is_operation, is_plain_event, is_record
 
 _AROUND: Final = re.compile(AROUND)
 _OBJECT: Final = re.compile(r'\{\s*"')
@@ -63,7 +63,7 @@ def _is_whole(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and (
-        {"type", "f"} <= found.keys() or is_record(found) or is_operation(found) or is_event(found)
+        is_plain_event(found) or is_record(found) or is_operation(found) or is_event(found)
     )
 
 

@@ -89,6 +89,8 @@ def read_edn(
     ops, depth = forms.top, 0
     if len(ops) == 1 and isinstance(ops[0], list):
         ops, depth = ops[0], 1
+    if depth == 0 and len(ops) == 1 and isinstance(ops[0], dict) and isinstance(ops[0].get("history"), list):
+        ops, depth = ops[0]["history"], 2
     if depth == 0 and len(ops) == 1 and isinstance(ops[0], dict) and "valid?" in ops[0] and "type" not in ops[0]:
         raise HistoryError(path, None, "what Jepsen's checkers found (:valid?), and no history; history.edn is one")
     assembler = Assembler(options, nil_reads)
@@ -102,7 +104,8 @@ def read_edn(
 
     def refused(place: int, problem: ValueError) -> HistoryError:
         shown = write_value(ops[place])[:200]
-        return HistoryError(path, _line(text, forms.starts[depth][place]), f"{problem} ({shown})")
+        line = _line(text, forms.starts[depth][place]) if depth < 2 else None
+        return HistoryError(path, line, f"{problem} ({shown})")
 
     for place, op in enumerate(ops):
         try:

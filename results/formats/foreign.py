@@ -139,7 +139,7 @@ class Assembler:
         self._time = 0
         self._highest = -1
         self._knossos = False
-        self._refused = 0
+        self._refused = self._denied = 0
 
     def add(
         self,
@@ -155,6 +155,8 @@ class Assembler:
         extra: Mapping[str, Any] = NO_EXTRA,
     ) -> None:
         """Adds one event. `time` in ns, or None if the format has no times; `index`: that of the file, or None."""
+        if type(time) is str:
+            time = self._instant(time)
         if time is None:
             self._undated += 1
             time = len(self._ops) + len(self._later)
@@ -163,6 +165,15 @@ class Assembler:
         number = process if type(process) is int and process < _NAMED else self.number_of(process)
         place = self._events + len(self._later) if index is None else index
         self.take(make_op(place, time, number, type_, f, key, value, error, extra or NO_EXTRA))
+
+    def _instant(self, text: str) -> int:
+        # Imported here: few files have dates.
+        from results.formats.times import moment
+
+        time = moment(text, "time")
+        if not isinstance(time, int):
+            raise ValueError(f"time is {text!r}, neither a whole number of nanoseconds nor a date")
+        return int(time)
 
     def number_of(self, process: Any) -> int:
         """The number of a process, given as a number or a name. Raises ValueError for anything else."""
@@ -257,6 +268,8 @@ class Assembler:
             ]
         if self._refused:
             notes = [*notes, f"{self._refused} operations were answered with false: they did not happen"]
+        if self._denied:
+            notes = [*notes, f"{self._denied} operations were answered with false: their outcome is unknown"]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         # (As in Knossos' own files; Elle's registers, with r and w, begin empty.)
@@ -309,7 +322,7 @@ class Assembler:
     def _invoke(self, op: Op, number: int) -> None:
         before = self._open.get(op.process)
         if before is not None:
-            still = f"its {self._ops[before].f} is still open"
+            still = f"its {self._ops[before].f} is still open (an info ends one whose outcome nobody knows)"
             raise ValueError(f"process {self._named(number)} invokes {with_article(op.f)} although {still}")
         if number != NEMESIS:
             _insist_on_shape(op)
@@ -342,11 +355,19 @@ class Assembler:
     def _client_completion(self, op: Op, invoked: Op, at: int) -> Op:
         if op.key != invoked.key:
             op = replace(op, key=invoked.key)
+        given = invoked.value is not None or op.value is None or isinstance(op.value, bool)
+        if not given and op.type == OK and op.f in _GIVEN:
+            raise ValueError(f"{with_article(op.f)} of {json.dumps(op.value)} needs that value in its invoke, too")
         if op.value is None and op.f not in ANSWERED:
             op = replace(op, value=invoked.value)
         if op.value is False and op.type == OK and op.f in _REFUSED:
             self._refused += 1
             op = replace(op, type=FAIL, value=None if op.f in ANSWERED else invoked.value)
+        elif op.value is False and op.type == OK and op.f in _TAKING and invoked.value is not False:
+            self._denied += 1
+            op = replace(op, type=INFO, value=None if op.f in ANSWERED else invoked.value)
+        elif op.type == OK and op.f in _REFUSED:
+            _insist_on_answer(op, invoked)
         if op.type == FAIL and op.f == "cas" and self._observe_cas and op.error is None:
             self._ops[at] = replace(invoked, f="cas-refused")
             return replace(op, type=OK, f="cas-refused")
@@ -379,6 +400,12 @@ class Assembler:
 _REFUSED: Final = frozenset({"cas", "acquire", "lock"})
 """Ops that did nothing if their answer is false."""
 
+_TAKING: Final = frozenset({"write", "w", "put", "add", "enqueue", "push", "append", "remove", "delete"})
+"""Ops that may have done nothing if their answer is false: their results are not part of a model."""
+
+_GIVEN: Final = frozenset({"write", "w", "put", "enqueue", "push", "broadcast"})
+"""Ops with an argument that a completion may repeat."""
+
 _LONG: Final = ("read", "write")
 
 
@@ -408,6 +435,17 @@ def _insist_on_shape(op: Op) -> None:
         three = isinstance(op.value, list) and len(op.value) == 3
         hint = " (with --independent, EDN may have [key from to])" if three else ""
         raise ValueError(f"a cas needs [from to], not {json.dumps(op.value)}{hint}")
+
+
+def _insist_on_answer(op: Op, invoked: Op) -> None:
+    """Raises ValueError for a result of a cas or a lock that may mean that it was refused."""
+    value = op.value
+    if value is None or value is True or value == invoked.value or isinstance(value, list):
+        return
+    if op.f == "cas":
+        raise ValueError(f"a cas is answered with true or false, not {json.dumps(value)}")
+    if type(value) is not int:
+        raise ValueError(f"the result of {with_article(op.f)} is a fence, true or false, not {json.dumps(value)}")
 
 
 def _process(process: Any) -> int:

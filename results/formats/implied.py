@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Set
 from typing import Any, Final
 
 from results.history import History
 from results.op import OK, Op
 
 _ALIASES: Final = {"r": "read", "w": "write", "lock": "acquire", "unlock": "release", "try-lock": "try-acquire"}
+FINAL: Final = ("final?", "final")
+"""The fields that mark a final read: Maelstrom's, and the one of other programs."""
+
 _LOCKS: Final = frozenset({"acquire", "release", "try-acquire"})
 _NUMBERED: Final = frozenset({"add-and-get", "get-and-add", "increment", "decrement"})
 
@@ -22,12 +25,32 @@ def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
     """
     requested = {op.f for op in history if op.process >= 0}.difference(ignore)
     if requested == {"txn"}:
-        every = all(is_register_txn(op.value) for op in history if op.is_client and op.f == "txn")
-        return "multi-register" if every else None
+        values = [op.value for op in history if op.is_client and op.f == "txn"]
+        return "multi-register" if all(map(is_register_txn, values)) and not _reads_lists(values) else None
+    if requested & {"add", "broadcast"} and requested <= {"add", "broadcast", "read"}:
+        return _converging(history, requested)
     found = implied_by(requested)
     if found == "kv" and requested <= {"get", "put"} and any(_is_no_text(op) for op in history.clients):
         return "cas-register"
     return None if found == "mutex" and _another_lock(history) else found
+
+
+def _converging(history: History, requested: Set[str]) -> str | None:
+    """The object that converges: only Maelstrom has an op `broadcast`, and only such objects have final reads."""
+    if "broadcast" in requested:
+        return "converging-set"
+    reads = [call for call in history.clients.calls if call.invoke.f == "read"]
+    if not any(is_final(op) for call in reads for op in (call.invoke, call.completion) if op is not None):
+        return None
+    shown = [call.completion.value for call in reads if call.outcome == OK and call.completion is not None]
+    if shown and all(isinstance(value, list) for value in shown):
+        return "converging-set"
+    return "converging-counter" if shown and not any(isinstance(value, list) for value in shown) else None
+
+
+def is_final(op: Op) -> bool:
+    """True for an event of a read that its file calls a final one."""
+    return bool(op.extra) and any(op.extra.get(mark) is True for mark in FINAL)
 
 
 def implied_by(requested: Set[str]) -> str | None:
@@ -91,10 +114,15 @@ def is_register_txn(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_step, value))
 
 
+def _reads_lists(values: Iterable[Any]) -> bool:
+    """True if no step of these transactions writes, and some read shows a list: nothing says what that is."""
+    steps = [step for value in values for step in value]
+    return all(step[0] in ("read", "r") for step in steps) and any(isinstance(step[-1], list) for step in steps)
+
+
 def appends(history: History) -> bool:
-    """True for Elle's list-append: transactions whose steps append."""
-    return any(
-        isinstance(op.value, list) and any(isinstance(s, list) and s[:1] == ["append"] for s in op.value)
-        for op in history
-        if op.is_client and op.f == "txn"
-    )
+    """True for Elle's list-append: transactions whose steps append, or only read lists."""
+    values = [op.value for op in history if op.is_client and op.f == "txn" and isinstance(op.value, list)]
+    if any(isinstance(step, list) and step[:1] == ["append"] for value in values for step in value):
+        return True
+    return bool(values) and all(map(is_register_txn, values)) and _reads_lists(values)

@@ -15,21 +15,26 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from results.durable import replacing
 from results.errors import HistoryError
 from results.formats.edn import keyed, keyed_for_certain, keyed_note
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
-from results.formats.times import MIXED, Instant, kind, moment
+from results.formats.implied import FINAL
+from results.formats.signs import CALLED, RETURNED, other_key, plain_field
+from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.journal import has_crc, line, scan
-from results.op import INFO, INVOKE, OK, OP_TYPES, Op
+from results.op import INFO, INVOKE, OK, OP_TYPES, Op, OpType
 from results.reading import LINE, lines
+
+if TYPE_CHECKING:
+    from results.formats.records import Notes
 
 
 def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHistory:
     """The history in a file. Raises HistoryError with the line."""
-    first = file.readline(LINE)
+    first = next((text for text in iter(lambda: file.readline(LINE), b"") if not text.isspace()), b"")
     file.seek(0)
     assembler = Assembler(options, nil_reads="unset")
     others = _OtherNames(assembler)
@@ -100,7 +105,8 @@ def _table(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
     from results.formats.csv_rows import Rows
 
     ops = []
-    for place, data in Rows(path, file):
+    for place, row in Rows(path, file):
+        data = {plain_field(name): value for name, value in row.items()}
         try:
             others(data)
             data.setdefault("index", place.number)
@@ -120,8 +126,12 @@ _OTHERS: Final = {
 """Field of an event -> names that others give it."""
 _ARGUMENTS: Final = ("input", "argument", "args", "arg")
 _RESULTS: Final = ("output", "result", "response", "ret")
-_RETURNED: Final = frozenset({"return", "returned", "response", "complete", "completed"})
-_TYPES: Final = {"call": INVOKE, "invocation": INVOKE, "invoked": INVOKE, "timeout": INFO, "unknown": INFO}
+_RETURNED: Final = frozenset(RETURNED)
+_TYPES: Final = {**dict.fromkeys(CALLED, INVOKE), "timeout": INFO, "unknown": INFO}
+_OUTCOMES: Final = (
+    "status", "outcome", "ok", "success", "succeeded", "err", "exception", "timeout", "timed_out", "failed",
+)  # fmt: skip
+"""Fields by which an event that is called a return may say that the operation did not succeed."""
 
 
 class _OtherNames:
@@ -130,7 +140,9 @@ class _OtherNames:
     def __init__(self, assembler: Assembler) -> None:
         self._number_of = assembler.number_of
         self._renamed: dict[str, str] = {}
-        self._kinds: set[type[Instant] | None] = set()
+        self._outcomes: Notes | None = None
+        self._kinds: set[type[float] | None] = set()
+        self._unread: dict[str, None] = {}
 
     def __call__(self, data: dict[str, Any]) -> None:
         for right, others in _OTHERS.items():
@@ -147,7 +159,7 @@ class _OtherNames:
                 data[name] = data[name][1:]
         if isinstance(data["type"], str):
             lower = data["type"].lower()
-            returned = INFO if data.get("error") else OK
+            returned = self._returned(data) if lower in _RETURNED else OK
             known = _TYPES.get(lower, returned if lower in _RETURNED else data["type"])
             data["type"] = lower if lower in OP_TYPES else known
         if "value" not in data:
@@ -156,18 +168,64 @@ class _OtherNames:
             if found is not None:
                 data["value"] = data.pop(found)
                 self._renamed[found] = "value"
+                if isinstance(data["value"], dict) and data["type"] != INVOKE:
+                    _insist_on_result(data["value"])
+                if found == "args" and isinstance(data["value"], list):
+                    self._spread(data)
+        if "key" not in data:
+            other = other_key(data)
+            if other is not None:
+                data["key"] = data.pop(other)
+                self._renamed[other] = "key"
+        for mark in FINAL:
+            if mark in data:
+                data["extra"] = {**(data.get("extra") or {}), mark: data.pop(mark)}
         if isinstance(data["process"], str) or (type(data["process"]) is int and data["process"] > _LARGEST):
             data["process"] = self._number_of(data["process"])
         if "time" in data:
-            time = moment(data["time"], "time") if isinstance(data["time"], str) else data["time"]
-            self._kinds.add(kind(time))
+            time = moment(data["time"], "time") if type(data["time"]) in (str, float) else data["time"]
+            self._kinds.add(float if isinstance(time, float) else kind(time))
             if len(self._kinds) > 1:
-                raise ValueError(MIXED)
-            data["time"] = int(time) if isinstance(time, Instant) else time
+                raise ValueError(_SECONDS if float in self._kinds else MIXED)
+            data["time"] = in_ns(time) if isinstance(time, float) else int(time) if isinstance(time, Instant) else time
+        if not data.keys() <= _FIELDS:
+            self._unread.update(dict.fromkeys(data.keys() - _FIELDS))
+
+    def _returned(self, data: dict[str, Any]) -> OpType:
+        """The outcome of an event that only says that its operation returned."""
+        if not any(name in data for name in _OUTCOMES):
+            return INFO if data.get("error") else OK
+        # Imported here: few files need it.
+        from results.formats.records import ERRORS, Notes, outcome_of, taken
+
+        rest: dict[str, Any] = {name: data.pop(name) for name in (*_OUTCOMES, *ERRORS) if name in data}
+        error = taken(rest, ERRORS)
+        if error:
+            data["error"] = error
+        if self._outcomes is None:
+            self._outcomes = Notes()
+        return outcome_of(rest, error, self._outcomes)
+
+    def _spread(self, data: dict[str, Any]) -> None:
+        # Imported here: few files need it.
+        from results.formats.records import plain_name, spread
+
+        parts = spread(plain_name(str(data["f"])), data.get("key"), data["value"])
+        if parts is not None:
+            data["key"], data["value"] = parts
+            self._renamed["args"] = "list of arguments (of two, the first is the key)"
 
     def notes(self) -> list[str]:
-        return [f"the field `{other}` is the {right} of the events" for other, right in self._renamed.items()]
+        outcomes = [] if self._outcomes is None else self._outcomes.lines()
+        if self._unread:
+            outcomes = [*outcomes, f"fields of events that are not read: {', '.join(sorted(self._unread))}"]
+        return outcomes + [
+            f"the field `{other}` is the {right} of the events" for other, right in self._renamed.items()
+        ]
 
+
+_SECONDS: Final = "some times are seconds with a fraction, and others are not; all with one, or all in ns is right"
+_FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "value", "error", "extra", "crc"})
 
 _LARGEST: Final = 2**40
 """Larger numbers of processes are names, such as the addresses of threads."""
@@ -175,7 +233,19 @@ _LARGEST: Final = 2**40
 _ENDS: Final = (("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"))
 
 
+def _insist_on_result(result: Any) -> None:
+    # Imported here: few files need it.
+    from results.formats.records import insist_on_result
+
+    insist_on_result(result)
+
+
 def _lacking(missing: str, data: Mapping[str, Any]) -> str:
+    if not data.keys().isdisjoint(("traceId", "trace_id", "resourceSpans")):
+        return (
+            "a span of OpenTelemetry does not say which client did what; a record for each operation is right: "
+            '{"client", "op", "key", "input", "output", "start", "end"}'
+        )
     lower = {name.lower(): name for name in data}
     for ends in _ENDS:
         if missing != "f" and all(name in lower for name in ends) and "type" not in data:
@@ -184,7 +254,8 @@ def _lacking(missing: str, data: Mapping[str, Any]) -> str:
                 f"one record for a whole operation ({first!r} and {last!r}); two events are right: "
                 '{"process", "type": "invoke", "f", "value", "time"}, and one with the type of its outcome'
             )
-    return f"an operation needs the field {missing!r}; this one has {', '.join(map(repr, data)) or 'none'}"
+    whole = "; a record of a whole operation has a 'start' and an 'end'" if missing == "type" else ""
+    return f"an operation needs the field {missing!r}; this one has {', '.join(map(repr, data)) or 'none'}{whole}"
 
 
 def write_jsonl(ops: Iterable[Op], path: Path) -> None:

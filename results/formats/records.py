@@ -13,6 +13,8 @@ counts; locks, and positions of consumers, need the client.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,9 +25,10 @@ from typing import IO, Any, Final
 from results.errors import with_article
 from results.formats.csv_rows import Rows
 from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
+from results.formats.implied import FINAL
 from results.formats.json_objects import Objects, Place
-from results.formats.signs import NAMES, Ends, ends_of, plain_field
-from results.formats.times import MIXED, Instant, kind, moment
+from results.formats.signs import NAMES, Ends, ends_of, other_key, plain_field
+from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
 
 CLIENTS: Final = (
@@ -34,8 +37,8 @@ CLIENTS: Final = (
 ARGUMENTS: Final = ("input", "argument", "arg", "args")
 RESULTS: Final = ("output", "result", "response", "ret")
 OUTCOMES: Final = ("type", "outcome", "status")
-ERRORS: Final = ("error", "err")
-_SUSPECT: Final = frozenset({"failure", "fail", "unknown", "exception", "code", "state"})
+ERRORS: Final = ("error", "err", "exception")
+_SUSPECT: Final = re.compile(r"failure|fail|unknown|state|aborted|errno|(?:.*_)?(?:code|status|error|exception)")
 """Fields of which one may say that an operation failed: leaving them out would be a guess."""
 
 _UNKNOWN: Final = frozenset({"info", "unknown", "timeout", "timed-out", "timed_out", "timedout"})
@@ -55,6 +58,7 @@ TAKING: Final = frozenset(
         "w",
         "put",
         "add",
+        "broadcast",
         "remove",
         "enqueue",
         "push",
@@ -68,7 +72,9 @@ TAKING: Final = frozenset(
 )
 """Ops whose only value is their argument."""
 
-_NEEDING: Final = frozenset({"write", "w", "put", "add", "remove", "enqueue", "push", "cas", "append", "send"})
+_NEEDING: Final = frozenset(
+    {"write", "w", "put", "add", "broadcast", "remove", "enqueue", "push", "cas", "append", "send"}
+)
 """Ops that have an argument."""
 
 _PERSONAL: Final = frozenset(
@@ -158,19 +164,21 @@ def read_records(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHi
 
 
 def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
-    rest = {plain_field(name): value for name, value in data.items()}
-    if len(rest) < len(data):
-        raise ValueError("two fields differ only in upper and lower case")
+    rest = _plain(data)
+    _unfold(rest)
     client = client_of(taken(rest, CLIENTS))
     f = taken(rest, NAMES)
     if f is None and isinstance(rest.get("type"), str) and rest["type"].lower() not in _OUTCOMES:
         f = rest.pop("type")
     if not isinstance(f, str):
         raise ValueError(f"a record needs the name of its operation ({', '.join(NAMES)}), not {json.dumps(f)}")
-    f, key = plain_name(f), rest.pop("key", None)
+    f, key = plain_name(f), _key(rest, notes)
+    if isinstance(rest.get("args"), list) and (parts := spread(f, key, rest["args"])) is not None:
+        key, rest["args"] = parts
+        notes.count("{} records have a list of arguments (`args`): of two, the first is the key")
     start, done = _times(ends_of(rest), rest)
     error = taken(rest, ERRORS)
-    outcome = _outcome(rest, error, notes)
+    outcome = outcome_of(rest, error, notes)
     pair = next((pair for pair in OLD_AND_NEW if f == "cas" and all(field in rest for field in pair)), None)
     if pair is not None:
         rest["input"] = [rest.pop(field) for field in pair]
@@ -179,16 +187,69 @@ def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
     if f in SHOWING and outcome == OK and rest.keys().isdisjoint((*RESULTS, "value")):
         raise ValueError(f"{with_article(f)} needs its output; null says that there was nothing")
     argument, result = _values(f, rest, outcome)
+    insist_on_result(result)
     outcome = answered(f, result, outcome, notes)
     extra = rest.pop("extra", None) or {}
     if not isinstance(extra, Mapping):
         raise ValueError(f"extra is {json.dumps(extra)}, not an object")
     for name in rest:
-        if name in _SUSPECT:
+        if _SUSPECT.fullmatch(name) and rest[name] not in (None, False, 0, ""):
             raise ValueError(f"the field {name!r} is not known; the outcome is {', '.join(OUTCOMES)}: ok, fail or info")
+        if name in FINAL:
+            continue
         notes.count(f"{{}} fields {name!r} of records are not read")
     text = None if error is None else error if isinstance(error, str) else json.dumps(error)
     return Record(place, client, f, key, argument, result, outcome, start, done, text, {**rest, **extra})
+
+
+def _key(rest: dict[str, Any], notes: Notes) -> Any:
+    if "key" in rest:
+        return rest.pop("key")
+    other = other_key(rest)
+    if other is None:
+        return None
+    notes.count(f"{{}} records have their key in the field {other!r}")
+    return rest.pop(other)
+
+
+def insist_on_result(result: Any) -> None:
+    """Raises ValueError for a result that is an error."""
+    if isinstance(result, Mapping) and any(result.get(name) for name in ERRORS):
+        raise ValueError("the result has an error; an error beside it says that the outcome is not known")
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    found = {plain_field(name): value for name, value in data.items()}
+    if len(found) < len(data):
+        raise ValueError("two fields differ only in upper and lower case")
+    return found
+
+
+def _unfold(rest: dict[str, Any]) -> None:
+    """Puts the fields of a request, and of its response, beside the others if the request has the operation's name."""
+    asked = next((name for name in ("request", "input") if isinstance(rest.get(name), Mapping)), None)
+    if asked is None or any(name in rest for name in NAMES) or rest[asked].keys().isdisjoint(NAMES):
+        return
+    answer = next((name for name in ("response", "output", "result") if isinstance(rest.get(name), Mapping)), None)
+    for outer, plain in ((asked, "input"), (answer, "output")):
+        if outer is None:
+            continue
+        for name, value in _plain(rest.pop(outer)).items():
+            right = plain if name == "value" else name
+            if right in rest:
+                raise ValueError(f"the field {name!r} is there twice, also in {outer!r}")
+            rest[right] = value
+
+
+def spread(f: str, key: Any, arguments: list[Any]) -> tuple[Any, Any] | None:
+    """Key and argument of an operation whose arguments are a list, as of a function; None: the list is one value."""
+    most = 0 if f in SHOWING or f == "delete" else 2 if f == "cas" else 1 if f in _NEEDING | {"contains"} else None
+    if most is None or not most <= len(arguments) <= most + (key is None):
+        return None
+    if len(arguments) > most:
+        key = arguments[0]
+    own = arguments[len(arguments) - most :]
+    return key, own if f == "cas" else own[0] if own else None
 
 
 def _times(ends: Ends | None, rest: dict[str, Any]) -> tuple[float, float | None]:
@@ -199,7 +260,7 @@ def _times(ends: Ends | None, rest: dict[str, Any]) -> tuple[float, float | None
     if ends.end is None:
         return _in_ns(start, ends.start.unit), None
     end, unit = rest.pop(ends.end.name), ends.end.unit
-    if end is None:
+    if end is None or end == math.inf:
         return _in_ns(start, ends.start.unit), None
     done = moment(end, ends.end.name)
     if not ends.duration:
@@ -219,7 +280,7 @@ def _in_ns(time: float, unit: int | None) -> float:
     """A time in ns, if its unit is known; a whole number if it had one."""
     if unit is None or isinstance(time, Instant):
         return time
-    return time * unit if isinstance(time, int) else _exact(time) * unit // 10**9
+    return time * unit if isinstance(time, int) else in_ns(time) * unit // 10**9
 
 
 def client_of(value: Any) -> int | str:
@@ -249,13 +310,8 @@ def plain_name(f: str) -> str:
     return plain if plain in _KNOWN else f
 
 
-def _exact(time: float) -> int:
-    """Seconds as ns, rounded down: two times never change places."""
-    above, below = time.as_integer_ratio()
-    return above * 10**9 // below
-
-
-def _outcome(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
+def outcome_of(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
+    """The outcome by the fields that say it, which are removed. Raises ValueError if they contradict each other."""
     found = taken(rest, OUTCOMES)
     ok = taken(rest, _GOOD)
     bad = [name for name in _BAD if rest.get(name) is not None]
@@ -331,7 +387,7 @@ def assembled(
     if odd := next((r for r in records for time in r.times if kind(time) != kind(records[0].start)), None):
         raise odd.place.error(path, MIXED)
     if any(isinstance(time, float) for r in records for time in (r.start, r.end)):
-        records = [replace(r, start=_exact(r.start), end=None if r.end is None else _exact(r.end)) for r in records]
+        records = [replace(r, start=in_ns(r.start), end=None if r.end is None else in_ns(r.end)) for r in records]
     events: list[Op] = []
     places: list[Place] = []
     lanes = Lanes([record for record in records if record.client != _NEMESIS])
@@ -345,7 +401,8 @@ def assembled(
             try:
                 process = assembler.number_of(lane)
                 if record.end is not None and record.end < record.start:
-                    raise ValueError(f"it ends at {record.end}, before its start at {record.start}")
+                    when = f"it ends at {record.end}, before its start at {record.start}"
+                    raise ValueError(f"{when}; one that never returned has no end, or null")
                 events += _events(record, process)
             except ValueError as problem:
                 raise record.place.error(path, str(problem)) from None

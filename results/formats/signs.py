@@ -43,8 +43,8 @@ class Ends(NamedTuple):
 
 
 def plain_field(name: str) -> str:
-    """`startTime`, `Start-Time` and `START_TIME` as `start_time`."""
-    return (_CAMEL.sub("_", name) if not name.isupper() else name).lower().replace("-", "_")
+    """`startTime`, `Start-Time`, `Start Time` and `START_TIME` as `start_time`."""
+    return (_CAMEL.sub("_", name) if not name.isupper() else name).lower().replace("-", "_").replace(" ", "_")
 
 
 def ends_of(names: Iterable[str]) -> Ends | None:
@@ -85,6 +85,34 @@ EVENT: Final = r":?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:\S"
 
 CONSOLE_EVENT: Final = r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:\S)"
 """A line of a console up to its event."""
+
+
+_OBJECTS: Final = ("object", "register", "queue", "lock", "resource", "topic", "partition")
+
+
+def other_key(data: Mapping[str, Any]) -> str | None:
+    """The field that names the object if no field is called `key`; None: no such field. Raises ValueError for two."""
+    found = [name for name in _OBJECTS if data.get(name) is not None]
+    if len(found) > 1:
+        raise ValueError(f"the fields {found[0]!r} and {found[1]!r} may both name the object; a field 'key' is right")
+    return found[0] if found else None
+
+
+CALLED: Final = ("call", "invocation", "invoked", "start", "started", "begin", "request")
+RETURNED: Final = ("return", "returned", "response", "complete", "completed", "end", "ended", "finish", "finished")
+"""Other types of events: of an invocation, and of a completion that says its outcome in another way."""
+
+_PROCESSES: Final = ("process", "client", "client_id", "thread", "worker")
+_TYPES: Final = frozenset({INVOKE, OK, FAIL, INFO, *CALLED, *RETURNED})
+
+
+def is_plain_event(data: Mapping[str, Any]) -> bool:
+    """True for an event, also in the names of other programs."""
+    if {"type", "f"} <= data.keys():
+        return True
+    type_ = next((data[name] for name in ("type", "event", "phase") if name in data), None)
+    named = any(name in data for name in ("f", "op", "operation")) and any(name in data for name in _PROCESSES)
+    return named and isinstance(type_, str) and type_.lower() in _TYPES
 
 
 def is_record(data: Mapping[str, Any]) -> bool:

@@ -10,8 +10,11 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
 _ISO: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?\s*(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?\s*(Z|z|[+-]\d\d(?::?\d\d)?)?"
+    r"(?:(?<=\d) [A-Z]{3,5}(?: m=[+-][\d.]+)?)?",  # (as Go prints a time)
+    re.ASCII,
 )
+_NUMBER: Final = re.compile(r"\d{1,30}(\.\d{1,30})?", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -31,9 +34,18 @@ def kind(time: float) -> type[Instant] | None:
     return type(time) if isinstance(time, Instant) else None
 
 
+def in_ns(seconds: float) -> int:
+    """Seconds as ns, rounded down: two times never change places."""
+    above, below = seconds.as_integer_ratio()
+    return above * 10**9 // below
+
+
 def moment(value: Any, name: str) -> float:
     """A time: a number, or a date as an `Instant`. Raises ValueError."""
     if isinstance(value, str):
+        number = _NUMBER.fullmatch(value.strip())
+        if number is not None:
+            return int(value) if number[1] is None else float(value)
         return _instant(value, name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{name} is {json.dumps(value)}, not a number, and not a date such as 2026-11-29T10:53:25.1Z")

@@ -296,10 +296,11 @@ def test_fuzz_notices_weakened_zones(monkeypatch: pytest.MonkeyPatch) -> None:
             assert noticed(), how
 
 
-def test_short_registers_are_decided_as_by_columns() -> None:
+@pytest.mark.parametrize("family", ["unique-writes", "unique-values"])
+def test_short_registers_are_decided_as_by_columns(family: str) -> None:
     """The plain edition of the monitor (`few_registers`): the same verdict, order, proof and ops to blame."""
     found: Counter[Verdict] = Counter()
-    for problem in problems("unique-writes", seed=11, count=3_000, least=1_000):
+    for problem in problems(family, seed=11, count=3_000, least=1_000):
         outcome, by_columns = few_registers.unique_register(problem), registers.unique_register(problem)
         assert outcome == by_columns
         if outcome is not None:

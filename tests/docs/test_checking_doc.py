@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from checkers import linearizability as lin
+from checkers.converging import CONVERGING
 from checkers.linearizability.fast import FAST
 from checkers.linearizability.monitors import locks, logs, queues, registers, sets, strings
 from harness.cli.main import command as command_of
@@ -114,3 +115,10 @@ def test_a_model_with_choices_works() -> None:
     ]
     assert lin.check(History(ops[:6]), found["Cache"]()).verdict == Verdict.VALID
     assert lin.check(History(ops), found["Cache"]()).verdict == Verdict.INVALID
+
+
+def test_every_object_that_converges_is_there_with_its_operations() -> None:
+    text = {name.strip("`"): operations for name, operations, _ in rows("Objects that converge")}
+    assert text.keys() == CONVERGING.keys()
+    for name, promise in CONVERGING.items():
+        assert set(re.findall(r"`([a-z-]+)`", text[name])) == promise.fs, name

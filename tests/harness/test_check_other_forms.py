@@ -160,7 +160,6 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
         "x\n" + EVENTS + 'y {"process":1,"type":"ok","f":\n', "h.txt:6: not a JSON object of an event",
     ),
     "an op of no model": (renamed(EVENTS, write="wirte"), "no model has `wirte`; is it a `write`?"),
-    "Maelstrom's broadcast": (renamed(EVENTS, write="broadcast"), "Maelstrom's broadcast promises only"),
     "steps of a txn": (
         '{"process":0,"type":"invoke","f":"txn","value":[["write","x"]]}\n',
         "no model is implied by txn; multi-register has steps [read, name, value]",

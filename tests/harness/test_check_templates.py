@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from checkers.converging import CONVERGING
 from checkers.linearizability import MODELS
 from harness.check.templates import OPTIONS, RECORDERS, SCHEMA, TEMPLATES, schema, template
 from harness.cli.main import cli, guarded
@@ -24,7 +25,7 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int,
 
 
 def test_every_model_has_a_template() -> None:
-    assert TEMPLATES.keys() == MODELS.keys() | OPTIONS.keys()
+    assert TEMPLATES.keys() == MODELS.keys() | CONVERGING.keys() | OPTIONS.keys()
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

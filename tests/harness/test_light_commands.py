@@ -57,6 +57,8 @@ def test_a_command_that_judges_nothing_loads_no_judges(argv: list[str], tmp_path
         ("register", [("write", 1), ("write", 1)], "valid"),
         ("register", [("write", 1), ("write", 2), ("read", 2)], "valid"),
         ("register", [("write", 1), ("write", 2), ("read", 1)], "invalid"),
+        ("cas-register", [("write", 1), ("cas", [1, 2]), ("cas", [2, 3]), ("read", 3)], "valid"),
+        ("cas-register", [("write", 1), ("cas", [1, 2]), ("read", 1)], "invalid"),
         ("kv", [("put", '"a"'), ("put", '"aa"'), ("get", '"aa"')], "valid"),
         ("kv", [("put", '"a"'), ("put", '"aa"'), ("get", '"a"')], "invalid"),
     ],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import Table
@@ -158,7 +158,17 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
     return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])
 
 
-def unknown(op: Op, model: Model[Any]) -> str:
+class Vocabulary(Protocol):
+    """The name of a model, and its operations."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fs(self) -> frozenset[str]: ...
+
+
+def unknown(op: Op, model: Vocabulary) -> str:
     """The message for an op that a model does not know."""
     # Imported here: only for the message.
     from difflib import get_close_matches
@@ -168,7 +178,7 @@ def unknown(op: Op, model: Model[Any]) -> str:
     return f"the model {model.name} has no `{op.f}` (op {op.index}){meant}"
 
 
-def first_unknown(ops: Iterable[Op], model: Model[Any], ignore: Collection[str] = ()) -> Op | None:
+def first_unknown(ops: Iterable[Op], model: Vocabulary, ignore: Collection[str] = ()) -> Op | None:
     """The first op of a client that the model does not know, and that is not to be ignored."""
     return next((op for op in ops if op.process >= 0 and op.f not in model.fs and op.f not in ignore), None)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short histories of registers whose values are all different, in plain Python: loading numpy takes ten times as long.
 
-The rules are those of `registers`, which has the reasons, without chains (no cas). Verdict, order and the ops to blame
-are the same, which a fuzz test compares.
+The rules are those of `registers`, which has the reasons. Verdict, order and the ops to blame are the same, which a
+fuzz test compares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.monitors.conditions import INITIAL, UNIQUE_REGISTER
 from checkers.linearizability.monitors.refusal import Contradiction, Undecided
 from checkers.linearizability.outcome import Outcome
@@ -24,7 +24,7 @@ FEW: Final = 8_000
 
 class Row(NamedTuple):
     """An op. `value`: equal numbers are equal values, INITIAL is the first one. `write`: it leaves its value;
-    otherwise it is a read, which returned.
+    otherwise it is a read, which returned. `expects`: the value that a cas expects, otherwise NONE.
     """
 
     write: bool
@@ -32,15 +32,24 @@ class Row(NamedTuple):
     call: int
     ret: int
     source: int
+    expects: int = NONE
 
 
 class _Zone:
-    """The ops of one value: the earliest return, and the latest call. `needed`: the value must have been there."""
+    """The ops of one value: the earliest return, and the latest call; of a value that begins a chain, those of all its
+    values. `needed`: the value must have been there. `head`, `depth`: the value that begins its chain, and its place
+    there.
+    """
 
-    __slots__ = ("first", "last", "needed", "writer")
+    __slots__ = ("depth", "first", "head", "last", "needed", "writer")
 
-    def __init__(self) -> None:
+    def __init__(self, value: int) -> None:
         self.first, self.last, self.needed, self.writer = NEVER, -1, False, -1
+        self.head, self.depth = value, 0
+
+    @property
+    def begins(self) -> bool:
+        return self.needed and not self.depth
 
 
 class _Zones:
@@ -48,7 +57,7 @@ class _Zones:
 
     def __init__(self, of: dict[int, _Zone]) -> None:
         self.of = of
-        forward = sorted((zone.first, zone.last) for zone in of.values() if zone.needed and zone.first < zone.last)
+        forward = sorted((zone.first, zone.last) for zone in of.values() if zone.begins and zone.first < zone.last)
         self._begins = [first for first, _ in forward]
         self._ends = [last for _, last in forward]
         for at in range(1, len(forward)):
@@ -62,7 +71,7 @@ class _Zones:
 
 def unique_register(problem: Problem) -> Outcome | None:
     """`registers.unique_register`, in the way that is cheaper for this history."""
-    if len(problem.events) <= FEW and all(kind.f in ("read", "write") for kind in problem.table.kinds):
+    if len(problem.events) <= FEW and all(kind.f in ("read", "write", "cas") for kind in problem.table.kinds):
         return judge(_rows(problem), UNIQUE_REGISTER, len(problem.events))
     # Imported here: numpy takes longer to load than a small history takes to check.
     from checkers.linearizability.monitors.registers import unique_register
@@ -91,31 +100,40 @@ def register_order(rows: Sequence[Row]) -> list[int]:
     place: dict[int, int] = {}
     for value, zone in zones.of.items():
         place[value] = 2 * min(zone.first, zone.last)
-        if zone.first > zone.last and (over := zones.cover(zone.last)) > zone.last:
+        if zone.begins and zone.first > zone.last and (over := zones.cover(zone.last)) > zone.last:
             place[value] = 2 * over + 1
     place[INITIAL] = -2
     chosen = [at for at, row in enumerate(rows) if zones.of[row.value].needed]
-    return sorted(chosen, key=lambda at: (place[rows[at].value], rows[at].value, not rows[at].write, rows[at].call))
+
+    def key(at: int) -> tuple[int, int, int, bool, int]:
+        row = rows[at]
+        zone = zones.of[row.value]
+        return place[zone.head], zone.head, zone.depth, not row.write, row.call
+
+    return sorted(chosen, key=key)
 
 
 def _rows(problem: Problem) -> list[Row]:
     """Reads of unknown outcome constrain nothing, and are left out."""
     numbers = {problem.table.model.initial: INITIAL}
-    value = [numbers.setdefault(kind.value, len(numbers)) for kind in problem.table.kinds]
+    values = [kind.value if kind.f == "cas" else (kind.value, kind.value) for kind in problem.table.kinds]
+    # (The numbers are those of the columns: first all arguments, then all that is left.)
+    expects, value = ([numbers.setdefault(pair[side], len(numbers)) for pair in values] for side in (0, 1))
     rows = []
     for op in problem.ops:
         kind = problem.kind[op]
         what = problem.table.kinds[kind]
-        if what.f == "write" or what.known:
-            rows.append(Row(what.f == "write", value[kind], problem.call[op], problem.ret[op], op))
+        if what.f != "read" or what.known:
+            expected = expects[kind] if what.f == "cas" else NONE
+            rows.append(Row(what.f != "read", value[kind], problem.call[op], problem.ret[op], op, expected))
     return rows
 
 
 def _checked(rows: Sequence[Row]) -> _Zones:
     """The zones, if they fit beside each other. Raises as `Monitor.order`."""
-    of: dict[int, _Zone] = {INITIAL: _Zone()}
+    of: dict[int, _Zone] = {INITIAL: _Zone(INITIAL)}
     for at, row in enumerate(rows):
-        zone = of.setdefault(row.value, _Zone())
+        zone = of.get(row.value) or of.setdefault(row.value, _Zone(row.value))
         if row.write:
             if zone.writer >= 0 or row.value == INITIAL:
                 raise Undecided
@@ -132,39 +150,71 @@ def _checked(rows: Sequence[Row]) -> _Zones:
         zone = of[rows[at].value]
         zone.first, zone.last, zone.needed = min(zone.first, rows[at].ret), max(zone.last, rows[at].call), True
     of[INITIAL].first, of[INITIAL].needed = -1, True
+    _join(rows, of)
     zones = _Zones(of)
-    needed = sorted(value for value, zone in of.items() if zone.needed)
-    _insist_on_no_overlap(rows, zones, needed)
-    for value in needed:
+    begins = sorted(value for value, zone in of.items() if zone.begins)
+    _insist_on_no_overlap(rows, zones, begins)
+    for value in begins:
         zone = of[value]
         if zone.first > zone.last and zones.cover(zone.last) > zone.first:
-            around = next((v for v in needed if of[v].first < zone.last and of[v].last > zone.first), None)
+            around = next((v for v in begins if of[v].first < zone.last and of[v].last > zone.first), None)
             raise Contradiction(*_bounds(rows, of, value, around))
     return zones
 
 
-def _insist_on_no_overlap(rows: Sequence[Row], zones: _Zones, needed: Sequence[int]) -> None:
+def _join(rows: Sequence[Row], of: dict[int, _Zone]) -> None:
+    """`registers._join`."""
+    comes_from = {row.value: row.expects for row in rows if row.expects != NONE}
+    todo = [value for value in comes_from if of[value].needed]
+    next_of: dict[int, int] = {}
+    while todo:
+        value = todo.pop()
+        before = comes_from[value]
+        if before in next_of:
+            raise Contradiction(of[next_of[before]].writer, of[value].writer)
+        next_of[before] = value
+        zone = of.get(before) or of.setdefault(before, _Zone(before))
+        if not zone.needed:
+            zone.needed = True
+            if before in comes_from:
+                todo.append(before)
+    left = len(next_of)
+    for begin in [v for v in next_of if v == INITIAL or (v not in comes_from and of[v].writer >= 0)]:
+        head, value, place = of[begin], begin, 0
+        while value in next_of:
+            value, place, left = next_of[value], place + 1, left - 1
+            zone = of[value]
+            if zone.first < head.last:
+                raise Contradiction(*[at for at, r in enumerate(rows) if r.ret == zone.first or r.call == head.last])
+            zone.head, zone.depth = begin, place
+            head.first, head.last = min(head.first, zone.first), max(head.last, zone.last)
+    if left:
+        raise Contradiction(*(of[value].writer for value in next_of.values() if not of[value].depth))
+
+
+def _insist_on_no_overlap(rows: Sequence[Row], zones: _Zones, begins: Sequence[int]) -> None:
     """Each forward zone that began before another one has ended when that begins."""
     of = zones.of
     over = [
         value
-        for value in needed
+        for value in begins
         if value != INITIAL and of[value].first < of[value].last and zones.cover(of[value].first - 1) > of[value].first
     ]
     if over:
         value = min(over, key=lambda one: of[one].first)
         begin = of[value].first
         raise Contradiction(
-            *_bounds(rows, of, value, next((v for v in needed if of[v].first < begin < of[v].last), None))
+            *_bounds(rows, of, value, next((v for v in begins if of[v].first < begin < of[v].last), None))
         )
 
 
 def _bounds(rows: Sequence[Row], of: dict[int, _Zone], *values: int | None) -> list[int]:
-    """The ops that determine the ends of these values' zones."""
+    """The ops that determine the ends of these chains' zones."""
+    heads = [of[row.value].head for row in rows]
     return [
         at
-        for at, row in enumerate(rows)
-        if row.value in values and (row.ret == of[row.value].first or row.call == of[row.value].last)
+        for at, (row, head) in enumerate(zip(rows, heads, strict=True))
+        if head in values and (row.ret == of[head].first or row.call == of[head].last)
     ]
 
 
