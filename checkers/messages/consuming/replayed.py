@@ -131,7 +131,9 @@ class _Replay:
 
 
 def _replays(resets: list[Reset], wanted: Mapping[int, Any], deliveries: Mapping[Any, list[Delivery]]) -> list[_Replay]:
-    """The resets of a queue that had to bring back a message, each with the messages that no later one may end."""
+    """The resets of a queue that had to bring back a message, each with the messages that no later one may end, and those
+    that came before it did.
+    """
     found: dict[int, _Replay] = {}
     for offset, identity in wanted.items():
         starts = [d.start for d in deliveries.get(identity, ())]
@@ -139,11 +141,12 @@ def _replays(resets: list[Reset], wanted: Mapping[int, Any], deliveries: Mapping
         if last is None:
             continue
         reset = resets[last]
-        # Another one may pass over the message that is later, or at the same time, or has no answer and happens late.
-        if any(each.high > offset and each.end > reset.start for each in resets):
-            continue
         before = bisect_right(starts, reset.begun)
         if not before:
+            continue
+        # Another one may pass over the message that is later, or at the same time, or has no answer and happens late.
+        passing = [each.begun for each in resets if each.high > offset and each.end > reset.start]
+        if passing and (before == len(starts) or starts[before] >= min(passing)):
             continue
         replay = found.setdefault(last, _Replay(reset))
         if before == len(starts):
