@@ -198,7 +198,9 @@ def apart(one: Case, folder: Path) -> End:
     code: int | str = os.waitstatus_to_exitcode(status) if status is not None else "none: it did not end"
     text = written.read_bytes().decode("utf-8", "replace") if written is not None else ""
     said = err.read_bytes().decode("utf-8", "replace")
-    most = int(peak.read_text()) if peak.exists() else used.ru_maxrss
+    # Of a program that is not the harness, only what exceeds the memory of this process is its own.
+    inherited = used.ru_maxrss <= _memory_kb("VmHWM")
+    most = int(peak.read_text()) if peak.exists() else None if inherited else used.ru_maxrss
     return End(code, text, said, used.ru_utime + used.ru_stime, most)
 
 

@@ -21,7 +21,7 @@ class Rounds:
         self.did: list[str] = []
         self.keys: list[str] = []
         self.plan = SimpleNamespace(nodes=("n1",))
-        self.workload = SimpleNamespace(final=self.final)
+        self.workload = SimpleNamespace(final=self.final, final_limit_s=120.0)
 
     def announce(self, line: str) -> None:
         pass
