@@ -131,8 +131,8 @@ class _Replay:
 
 
 def _replays(resets: list[Reset], wanted: Mapping[int, Any], deliveries: Mapping[Any, list[Delivery]]) -> list[_Replay]:
-    """The resets of a queue that had to bring back a message, each with the messages that no later one may end, and those
-    that came before it did.
+    """The resets of a queue that had to bring back a message, each with the messages that no later one may end, and
+    those that came before it did.
     """
     found: dict[int, _Replay] = {}
     for offset, identity in wanted.items():
