@@ -9,7 +9,7 @@ from tests.stories import S, TimedStory
 
 
 def judged(*again_s: float) -> CheckResult:
-    """A message is received at 2 s; a reset goes back to it at 3 s, one to the end follows at 6 s; it comes again then."""
+    """A message is received at 2 s; a reset goes back to it at 3 s, one to the end at 6 s; it comes again so late."""
     story = TimedStory()
     about = {"group": "g", "member": "m0"}
     story.call(0.1, "join", None, None, "m0-1", **about)
