@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -250,27 +251,54 @@ def test_a_calm_group_gets_messages_soon() -> None:
     assert [(e.rule, e.used) for e in late.excuses] == [("slow-to-group", 6)]
 
 
-def skipped(*, holds: bool, end: bool = False) -> CheckResult:
-    """A message that failed as attempt 0 and came as attempt 2; in between another member may have been killed."""
+def skipped(*, holds: bool, end_s: float | None = None, seen: Sequence[int] = (0, 2)) -> CheckResult:
+    """A message that failed at 30 s, and then each 30 s later until the last delivery. seen: the numbers of its
+    attempts. end_s: the time at which another member was killed; None: it was not.
+    """
     story = TimedStory()
-    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "fails": "1"}})
-    for at, life, n, attempt, ok in ((2.0, 1, 1, 0, False), (30.0, 1, 2, 2, True)):
-        about = {"group": "g", "member": "m0"}
-        events = [["delivered", S, life, n, "t:a:0", 0, 1, attempt, "a"], ["done", S // 2, life, n, ok]]
-        story.call(at + 1, "take", None, None, events, **about)
+    properties = {"TAGS": "a", "fails": str(len(seen) - 1)}
     story.call(0.1, "join", None, None, "m1-1", group="g", member="m1")
-    story.call(10 if end else 0.5, "crash", None, None, [], group="g", member="m1")
-    story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": properties})
+    calls: list[tuple[float, str, str, list[list[object]]]] = []
+    for n, attempt in enumerate(seen, 1):
+        done = ["done", S // 2, 1, n, n == len(seen)]
+        calls.append((30.0 * n + 1, "take", "m0", [["delivered", S, 1, n, "t:a:0", 0, 1, attempt, "a"], done]))
+    if end_s is not None:
+        calls.append((end_s, "crash", "m1", []))
+    for at, f, member, value in sorted(calls):
+        story.call(at, f, None, None, value, group="g", member=member)
+    story.call(200, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
     return Retried(16, delays=False, holds=holds).check(story.run())
 
 
 def test_a_pop_whose_answer_is_lost_counts_as_an_attempt() -> None:
     """Seen on real servers. Without a fault and the end of a member, a number that is left out is a violation."""
-    for result in (skipped(holds=True, end=True), skipped(holds=False)):
+    for result in (skipped(holds=True, end_s=40), skipped(holds=False)):
         assert [(a.name, a.cases) for a in result.anomalies] == [("attempt-skipped", 1)]
-    excused = skipped(holds=False, end=True)
+    excused = skipped(holds=False, end_s=40)
     assert excused.verdict == Verdict.VALID
     assert [(e.rule, e.used) for e in excused.excuses] == [("attempt-skipped", 1)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "end_s", "found"),
+    [
+        ((0, 2), 10.5, False),
+        ((0, 2), 9.5, True),
+        ((0, 2), 60.5, True),
+        ((0, 1, 3), 70, False),
+        ((0, 1, 3), 40.5, False),
+        ((0, 1, 3), 35, True),
+        ((0, 2, 2), 45, False),
+    ],
+)
+def test_a_lost_pop_is_one_of_a_member_that_ended_shortly_before(
+    seen: Sequence[int], end_s: float, found: bool
+) -> None:
+    """A member's open poll takes messages for 20 s after its end. An end before the attempt before excuses nothing."""
+    result = skipped(holds=False, end_s=end_s, seen=seen)
+    assert [(a.name, a.cases) for a in result.anomalies] == ([("attempt-skipped", 1)] if found else [])
+    assert [(e.rule, e.used) for e in result.excuses] == ([] if found else [("attempt-skipped", 1)])
 
 
 def again(

@@ -33,6 +33,12 @@ _KEPT_S: Final = 5.0
 (`ConsumeMessageConcurrentlyService.submitConsumeRequestLater` of the client).
 """
 
+_POLL_S: Final = 20.0
+"""The longest time for which a proxy waits for messages on behalf of a member that has gone. It pops what comes, cannot
+hand it over, and so the broker counts an attempt that nobody sees (`grpcClientConsumerMaxLongPollingTimeoutMillis`;
+`ReceiveMessageResponseStreamWriter.writeAndComplete`: `CANCELLED: call already cancelled`, 5.1.1 to 5.5.0).
+"""
+
 _UNNAMED: Final = "unnamed"
 """The name of a case whose attempt kept the delay that a broker chooses, and not the one that its consumer named
 (`DefaultMQPushConsumerImpl.sendMessageBack`: the message that it sends itself, if the broker takes nothing back)."""
@@ -99,7 +105,11 @@ class Retried:
         excuses = [Excuse("not-dead-lettered", open_, "the run ended before it was due")] if open_ else []
         if lost_pops:
             excuses.append(
-                Excuse("attempt-skipped", len(lost_pops), "a fault, or the end of a member, since the first one")
+                Excuse(
+                    "attempt-skipped",
+                    len(lost_pops),
+                    f"a fault, or the end of a member, since the attempt before it, or {_POLL_S:.0f} s earlier",
+                )
             )
         if kept:
             excuses.append(
@@ -147,12 +157,13 @@ class Retried:
         for each in told.left:
             left.setdefault(each.id, []).append(each)
         for identity, deliveries in failed.items():
-            highest = 0
+            highest, since = 0, deliveries[0].start
             for d in sorted([*deliveries, *left.get(identity, ())], key=lambda d: d.start):
                 if d.attempt > highest + 1 or (d.again and d.attempt == 0):
                     text = f"message {d.id} came to {d.life} as attempt {d.attempt}, after attempt {highest}"
-                    yield Case(deliveries[0].start, d.start, [d.op], text, d.key)
-                highest = max(highest, d.attempt)
+                    yield Case(since, d.start, [d.op], text, d.key)
+                if d.attempt >= highest:
+                    highest, since = d.attempt, d.start
 
     def _dead(
         self, told: Takes, by_id: dict[Any, list[Delivery]], dead: Any, fails: dict[Any, int]
@@ -210,6 +221,8 @@ def _untaken(deliveries: list[Delivery], d: Delivery, scene: RunTimeline, change
 
 
 def _may_have_lost_a_pop(told: Takes, scene: RunTimeline, case: Case) -> bool:
-    """True if a message may have been popped and not reached a listener between its first delivery and this one."""
-    ended = any(case.start <= end <= case.end for end in told.ends.values())
+    """True if a message may have been popped and not reached a listener between the attempt before and this one: in a
+    fault, by a member that ended, or by the open poll of one that had ended.
+    """
+    ended = any(case.start - int(_POLL_S * SECOND) <= end <= case.end for end in told.ends.values())
     return ended or bool(scene.in_force(case.start, case.end))
