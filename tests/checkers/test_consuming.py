@@ -16,6 +16,7 @@ from checkers.messages.consuming import (
     Invisible,
     Lag,
     Ordered,
+    Progress,
     Prompt,
     Replayed,
     Replies,
@@ -42,7 +43,7 @@ def judged(group: Group, run: RunRecord) -> list[CheckResult]:
     wanted = group.tags
     within = MESSAGE_GROUP if group.grouped else None
     ordered = [Ordered(wanted, AGAIN, within=within)] if group.orderly else []
-    judges: list[Checker] = [Delivered(wanted, quiet_s=10), *ordered]
+    judges: list[Checker] = [Delivered(wanted, quiet_s=10), Progress(10, wanted), *ordered]
     if group.failing:
         judges.append(Retried(AGAIN, delays=not group.orderly))
     judges += [Groups(), Lag(wanted)]
@@ -71,6 +72,7 @@ def test_silent_about_good_groups(kind: str) -> None:
 FINDS = {
     Bug.SKIP: ("skipped-by-group", {"failing": 0.0}),
     Bug.STUCK: ("undelivered", {}),
+    Bug.STALL: ("queue-stalled", {}),
     Bug.LEAK: ("filtered-delivered", {"filtered": True}),
     Bug.LOST_RETRY: ("retry-lost", {}),
     Bug.AGAIN: ("redelivered-to-holder", {}),
@@ -595,7 +597,8 @@ def test_silent_about_good_pops() -> None:
     seen = dict.fromkeys(("renewed", "expired", "acked_again", "refused"), 0)
     for seed in range(effort(64, 4)):
         run = pops.Pops(seed).run()
-        for result in (Invisible(20).check(run), Delivered(holds=False, quiet_s=10).check(run)):
+        judges = Invisible(20), Delivered(holds=False, quiet_s=10), Progress(15, holds=False)
+        for result in (judge.check(run) for judge in judges):
             assert result.verdict == Verdict.VALID, (seed, result.reason, [a.summary for a in result.anomalies])
         for name in seen:
             seen[name] += Invisible(20).check(run).stats[name]
@@ -609,15 +612,17 @@ def test_silent_about_good_pops() -> None:
         (pops.Bug.DEAF, "leased-twice"),
         (pops.Bug.LOST, "never-returned"),
         (pops.Bug.ECHO, "acked-redelivered"),
+        (pops.Bug.STALL, "queue-stalled"),
     ],
 )
 def test_finds_planted_bugs_of_pops(bug: pops.Bug, name: str) -> None:
     struck = found = 0
     for seed in range(effort(16, 4)):
         group = pops.Pops(seed, bug)
-        result = Invisible(20).check(group.run())
+        run = group.run()
+        results = Invisible(20).check(run), Progress(15, holds=False).check(run)
         struck += bool(group.planted)
-        found += bool(group.planted) and name in {a.name for a in result.anomalies}
+        found += bool(group.planted) and name in {a.name for result in results for a in result.anomalies}
     assert struck, "the bug was never planted"
     assert found >= struck * 0.75, (struck, found)
 
@@ -628,6 +633,7 @@ def fifo(run: RunRecord) -> dict[str, CheckResult]:
         Ordered(again=16, within=MESSAGE_GROUP, leased=True),
         Retried(16, delays=False, holds=False),
         Invisible(20),
+        Progress(20, holds=False, in_order=True),
     ]
     return {judge.name: judge.check(run) for judge in judges}
 
@@ -662,6 +668,7 @@ def test_silent_about_good_pops_in_order() -> None:
         (fifo_pops.Bug.SKIP, "out-of-order"),
         (fifo_pops.Bug.AGAIN, "redelivered-to-holder"),
         (fifo_pops.Bug.FORGOT, "attempt-skipped"),
+        (fifo_pops.Bug.STALL, "queue-stalled"),
     ],
 )
 def test_finds_planted_bugs_of_pops_in_order(bug: fifo_pops.Bug, name: str) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from checkers.base.api import Checker
-from checkers.messages.consuming import Delivered, Groups, GroupSettings, Invisible, Lag, Ordered, Prompt, Retried
+from checkers.messages.consuming import (
+    Delivered,
+    Groups,
+    GroupSettings,
+    Invisible,
+    Lag,
+    Ordered,
+    Progress,
+    Prompt,
+    Retried,
+)
 from checkers.messages.consuming.changes import CLEANED
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
@@ -25,7 +35,7 @@ MORE = {**USUAL, "retryMaxTimes": 3}
 def judged(group: Group, run: RunRecord) -> list[CheckResult]:
     ordered = [Ordered(None, AGAIN)] if group.orderly else []
     prompt = [] if group.orderly else [Prompt()]
-    judges: list[Checker] = [GroupSettings(15), Delivered(quiet_s=10), *ordered, *prompt]
+    judges: list[Checker] = [GroupSettings(15), Delivered(quiet_s=10), Progress(10), *ordered, *prompt]
     judges += [Retried(AGAIN, delays=not group.orderly), Groups(), Lag()]
     return [judge.check(run) for judge in judges]
 

@@ -34,6 +34,7 @@ class Bug(Enum):
     EAGER = "now and then a pop begins again before the end of the invisible duration"
     SKIP = "now and then a queue goes on behind messages whose invisible duration is over"
     AGAIN = "now and then a message comes again although it and all before it were acknowledged"
+    STALL = "a queue is blocked for 40 s when a member is killed that has popped from it"
     FORGOT = "now and then a message that comes again has no number"
 
 
@@ -116,8 +117,13 @@ class FifoPops:
                 member.life, member.back, member.n, member.busy = member.life + 1, 0.0, 0, now
                 name = f"{member.name}-{member.life}"
                 self.story.call(now, "join", None, None, name, took=0.001, group="g", member=member.name)
+                member.told = [(now + 0.002, ["started", f"10.0.0.1@{name}"])]
         elif now < _LOAD_S and self.dice.random() < _STEP / 10:
             self._tell("crash", member, now)
+            for *_, pop in [*member.batch, *([member.open] if member.open is not None else [])]:
+                if self.bug is Bug.STALL and pop.blocks(now):
+                    self.planted += pop.until < now + 20
+                    pop.until = now + 40
             member.back, member.batch, member.open = now + 2, [], None
         elif now >= member.busy:
             if member.open is not None:

@@ -28,6 +28,7 @@ class Bug(Enum):
     EAGER = "now and then a message comes again before the end of its invisible duration"
     DEAF = "now and then a renewal has no effect"
     LOST = "now and then a message that was not acknowledged does not come again"
+    STALL = "for 40 s, nobody gets a new message, and others come again"
     ECHO = "now and then a second acknowledgement makes a message visible"
 
 
@@ -41,7 +42,9 @@ class Pops:
         self.due: list[tuple[float, int, int]] = []
         """(time of the next delivery, id, attempt)."""
         self.counts = {"m0": 0, "m1": 0}
-        self.events: dict[str, list[tuple[float, list[Any]]]] = {"m0": [], "m1": []}
+        self.events: dict[str, list[tuple[float, list[Any]]]] = {
+            member: [(0.2, ["started", f"10.0.0.1@{member}-1"])] for member in self.counts
+        }
 
     def run(self) -> RunRecord:
         """Plays it to its end."""
@@ -53,7 +56,9 @@ class Pops:
             self.story.call(
                 at, "send", KEY, n + 1, [n, n + 1], took=0.005, node="n1", ask={"properties": {"TAGS": "a"}}
             )
-            heappush(self.due, (at + 0.02, n + 1, 0))
+            stalled = self.bug is Bug.STALL and at > LOAD_S / 2
+            self.planted += stalled
+            heappush(self.due, (at + (40 if stalled else 0.02), n + 1, 0))
         while self.due and self.due[0][0] < END_S - RENEWED_S:
             self._deliver(*heappop(self.due))
         for member, events in self.events.items():

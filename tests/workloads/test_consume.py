@@ -271,3 +271,26 @@ def test_fifo_messages_have_message_groups_of_one_queue_each(library: str) -> No
     delivered: Any = judges["delivered"]
     assert ordered.leased == delivered.in_order == (library == "grpc-simple")
     assert ("invisible" in judges) == (library == "grpc-simple")
+
+
+@pytest.mark.parametrize(
+    ("options", "limit_s", "holds", "in_order"),
+    [
+        ({}, 55, True, False),
+        ({"listener": "orderly"}, 85, True, False),
+        ({"mode": "pop"}, 85, False, False),
+        ({"library": "grpc-push", "listener": "orderly"}, 95, False, True),
+        ({"listener": "broadcast"}, None, False, False),
+    ],
+)
+def test_how_long_a_queue_may_stand_still(
+    options: dict[str, str], limit_s: float | None, holds: bool, in_order: bool
+) -> None:
+    """As long as a silent group takes to be finished, and for a lock; members of a broadcast group are behind alone."""
+    workload = ConsumeWorkload(Plan(seed=1, concurrency=8, workload="consume", options=options))
+    judges = {checker.name: checker for checker in workload.checkers(DeploymentRecord("toy", dict.fromkeys(NODES, "")))}
+    progress: Any = judges.get("progress")
+    if limit_s is None:
+        assert progress is None
+    else:
+        assert (progress.limit, progress.holds, progress.in_order) == (limit_s * S, holds, in_order)

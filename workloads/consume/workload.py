@@ -543,6 +543,7 @@ class ConsumeWorkload(MessageWorkload):
             Invisible,
             Lag,
             Ordered,
+            Progress,
             Prompt,
             Replayed,
             Replies,
@@ -564,6 +565,9 @@ class ConsumeWorkload(MessageWorkload):
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
         if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
             of_group.append(Prompt())
+        if listener != "broadcast":
+            stalls = max(self.quiet_s - 2, self.settled_s)
+            of_group.append(Progress(stalls, wanted, holds=holds, in_order=self.fifo))
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         if self.options.group_changes_every:

@@ -4,7 +4,8 @@
 `Delivered`: every message reaches the group, and none that it did not ask for. `Ordered`: an orderly group gets each
 queue in order, and one member at a time works on it. `Retried`: a message that failed comes again as often and as late
 as promised, and becomes a dead letter then. `Broadcast`: every member gets every message. `Prompt`: a calm group gets a
-message soon. `Groups`: the members and the brokers agree on who is there, and each queue has one owner.
+message soon. `Progress`: no queue stands still while messages wait. `Groups`: the members and the brokers agree on who
+is there, and each queue has one owner.
 `Invisible`: a message that was popped is hidden for its duration, and comes again after it.
 `Replies`: a reply belongs to its request, and reaches its producer.
 `Replayed`: what an administrator reset the offset back to comes again.
@@ -23,6 +24,7 @@ from checkers.messages.consuming.replayed import Replayed
 from checkers.messages.consuming.replies import Replies
 from checkers.messages.consuming.retried import Retried
 from checkers.messages.consuming.settings import GroupSettings
+from checkers.messages.consuming.stalled import Progress
 
 __all__ = [
     "Broadcast",
@@ -32,6 +34,7 @@ __all__ = [
     "Invisible",
     "Lag",
     "Ordered",
+    "Progress",
     "Prompt",
     "Replayed",
     "Replies",

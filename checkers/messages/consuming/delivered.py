@@ -17,13 +17,13 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consumer_times import QUIET_S, delay_s
+from checkers.messages.consuming.calm import mode_times
 from checkers.messages.consuming.changes import CLEANED, GroupChanges
 from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
-from results.history import History
 from results.record import RunRecord
 from results.verdict import CheckResult, Excuse
 
@@ -41,11 +41,6 @@ _EARLY_S: Final = 1.0
 """So much before its end a duration may be over: brokers count from the pop, and round."""
 
 _POPPED_TOGETHER: Final = "popped in order with an earlier message of its queue that was not acknowledged in time"
-
-FOLLOWED_S: Final = 60.0
-"""The longest time from a change of the mode until nothing comes again because of it: 20 s until the next rebalance of
-each member, 10 s for which what it popped is hidden, and 20 s for its return; with a reserve.
-"""
 
 _SKIPPED: Final = "{n} messages were never delivered to the group, which committed an offset behind them"
 _AT_LEAST_ONCE: Final = "at-least-once"
@@ -166,7 +161,7 @@ class _Judged:
         """Queue -> what members popped from it in order."""
         for each in [*told.deliveries, *told.left] if in_order else []:
             self.beside.setdefault(each.key, []).append(each)
-        self.modes = list(_mode_changes(run.history))
+        self.modes = list(mode_times(run.history))
         self.resets = MemberResets(run.history)
         self.changes = GroupChanges(run.history)
         self.silent = min(told.quiet, told.until - self.changes.open_since(told.until))
@@ -338,17 +333,6 @@ class _Judged:
             and not (each.done and (each.end or 0) <= after.start)
             for each in self.beside.get(before.key, ())
         )
-
-
-def _mode_changes(history: History) -> Iterator[tuple[int, int]]:
-    """Yields the times (ns) from, until, in which a change of the mode may bring messages again: members follow one by
-    one, and what they had pulled and not committed, or popped and not acknowledged, comes to the others. If not every
-    replica took it, members follow now the one, now the other mode, until all replicas took another one.
-    """
-    calls = [call for call in history.clients.calls if call.invoke.f == "mode" and call.outcome != "fail"]
-    for n, call in enumerate(calls):
-        sure = (one.end for one in calls[n:] if one.outcome == "ok" and one.end is not None)
-        yield call.start, next(sure, history[-1].time) + int(FOLLOWED_S * SECOND)
 
 
 def _committed(run: RunRecord) -> Mapping[str, int]:

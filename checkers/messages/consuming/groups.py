@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,8 +21,17 @@ import numpy as np
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.consumer_times import HEARTBEAT_S, SETTLED_S
-from checkers.messages.consuming.changes import GroupChanges
+from checkers.messages.consumer_times import SETTLED_S
+from checkers.messages.consuming.calm import (
+    Presence,
+    Span,
+    calm_times,
+    changes_of,
+    deleted_times,
+    fault_times,
+    merged,
+    presences,
+)
 from checkers.messages.consuming.takes import Takes, takes
 from checkers.messages.ops import of_messages
 from checkers.messages.reports import Life
@@ -36,30 +44,6 @@ from results.verdict import CheckResult, Excuse
 _UNOWNED: Final = "queue-unowned"
 _SHARED: Final = "queue-owned-twice"
 _NAMED: Final = int(SETTLED_S * SECOND)
-
-
-class Span(NamedTuple):
-    """A time (ns), from `start` to `end`."""
-
-    start: int
-    end: int
-
-
-@dataclass
-class Presence:
-    """One process of a member. Times in ns.
-
-    begun    its start was requested. started: its consumer runs; None: not reported.
-    ending   its end was requested, or it was found dead; None: it stayed. ended: it is gone; None: not, or unknown.
-    client   the id that brokers know it by.
-    """
-
-    life: Life
-    begun: int
-    started: int | None = None
-    ending: int | None = None
-    ended: int | None = None
-    client: str | None = None
 
 
 class Wrong(NamedTuple):
@@ -92,13 +76,13 @@ class Groups:
         change until each queue has its owners, where no other change came before.
         """
         taken, scene = takes(run.history), RunTimeline(run)
-        there = _presences(run.history, taken)
+        there = presences(run.history, taken)
         keys = _queues(run.history, taken)
         groups = sorted({group_of(key) or "" for key in keys})
-        faults = [*_faults(scene, groups, taken.until), *_deletions(run.history, taken.until)]
-        changes = [span for presence in there for span in _changes_of(presence, taken.until)]
+        faults = [*fault_times(scene, groups, taken.until), *deleted_times(run.history, taken.until)]
+        changes = [span for presence in there for span in changes_of(presence, taken.until)]
         wrong = list(_wrong(there, taken, keys, self.shared)) if any(taken.queues.values()) else []
-        late, excused, open_ = self._late(wrong, _merged([*changes, *faults]), taken.until)
+        late, excused, open_ = self._late(wrong, merged([*changes, *faults]), taken.until)
         names = _Names(run.history, there, faults) if self.named else None
         found = [
             *anomalies(scene, "queue-unowned", [c for c in late if c.name == _UNOWNED], "{n} times a queue had too few "
@@ -158,7 +142,7 @@ class Groups:
         late: list[Case] = []
         excused: dict[str, list[int]] = {}
         open_: list[Wrong] = []
-        calm = list(_calm(disturbed, until))
+        calm = list(calm_times(disturbed, until))
         for each in wrong:
             parts = [Span(max(each.start, c.start), min(each.end, c.end)) for c in calm]
             longest = max(parts, key=lambda part: part.end - part.start, default=Span(0, 0))
@@ -181,7 +165,7 @@ class _Names:
         self.dead: list[Case] = []
         self.missing: list[Case] = []
         self.excused = {"dead-member-named": 0, "live-member-unnamed": 0}
-        self._faults = _merged(faults)
+        self._faults = merged(faults)
         answers: dict[str, list[tuple[int, int, int, frozenset[str]]]] = {}
         for call in history.clients.calls:
             done = call.completion
@@ -262,80 +246,11 @@ def _identified(there: Sequence[Presence], named: Iterable[str]) -> list[Presenc
     return found
 
 
-def _presences(history: History, taken: Takes) -> list[Presence]:
-    """All processes of members, in order of their start."""
-    found: dict[Life, Presence] = {}
-    current: dict[str, Presence] = {}
-    for call in history.clients.calls:
-        done, member = call.completion, str(call.invoke.extra.get("member"))
-        if call.invoke.f == "join" and done is not None and done.type == OK:
-            life = Life(member, int(str(done.value).rpartition("-")[2]))
-            current[member] = found.setdefault(life, Presence(life, call.start))
-        elif call.invoke.f in ("crash", "leave") and (presence := current.pop(member, None)) is not None:
-            presence.ending = call.start
-            presence.ended = done.time if done is not None and done.type == OK else None
-    for life, presence in found.items():
-        if life in taken.started:
-            presence.started, presence.client = taken.started[life]
-        gone = taken.ends.get(life)
-        if gone is not None and (presence.ending is None or gone < presence.ending):
-            presence.ending = presence.ended = gone
-    return list(found.values())
-
-
 def _queues(history: History, taken: Takes) -> list[str]:
     """The queues of the run: those that messages were sent to, and those that any member had."""
     sent = {call.invoke.key for call in history.clients.calls if call.invoke.f == "send"}
     had = {key for changes in taken.queues.values() for _, queues in changes for key in queues}
     return sorted(({key for key in sent if key is not None} if had else set()) | had)
-
-
-def _changes_of(presence: Presence, until: int) -> Iterator[Span]:
-    """Yields the start and the end of a process, each from its request until it took effect."""
-    gone = presence.ended if presence.ended is not None else until
-    started = presence.started if presence.started is not None else gone
-    yield Span(presence.begun, min(max(presence.begun, started), until))
-    if presence.ending is not None and presence.ending < until:
-        yield Span(presence.ending, max(presence.ending, min(gone, until)))
-
-
-def _faults(scene: RunTimeline, groups: Sequence[str], until: int) -> list[Span]:
-    """The faults and the changes of masters, each with the time that heartbeats may take afterwards."""
-    more = int(HEARTBEAT_S * SECOND)
-    found = [Span(f.start_ns, until if f.end_ns is None else f.end_ns + more) for f in scene.fault_intervals]
-    for group in groups:
-        found += [Span(period.since, period.since + more) for period in scene.masters_of(group)[1:]]
-    return found
-
-
-def _deletions(history: History, until: int) -> Iterator[Span]:
-    """Yields the times in which brokers may not know the group, each with the time of a heartbeat afterwards: they take
-    none for a group that they do not know (`ClientManageProcessor.heartBeat`).
-    """
-    for each in GroupChanges(history).deletions:
-        yield Span(each.start, min(until, each.end + int(HEARTBEAT_S * SECOND)))
-
-
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """The spans in order, those that overlap as one."""
-    found: list[Span] = []
-    for span in sorted(spans):
-        if found and span.start <= found[-1].end:
-            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
-        else:
-            found.append(span)
-    return found
-
-
-def _calm(disturbed: Sequence[Span], until: int) -> Iterator[Span]:
-    """Yields the times between the spans."""
-    at = 0
-    for span in disturbed:
-        if span.start > at:
-            yield Span(at, min(span.start, until))
-        at = max(at, span.end)
-    if at < until:
-        yield Span(at, until)
 
 
 def _wrong(there: Sequence[Presence], taken: Takes, keys: Sequence[str], shared: bool) -> Iterator[Wrong]:
@@ -385,8 +300,8 @@ def _state(key: str, owned: Mapping[Life, frozenset[str]], shared: bool) -> tupl
 
 def _settled(there: Sequence[Presence], wrong: Sequence[Wrong], until: int) -> Iterator[int]:
     """Yields the time (ns) from each change until all queues had their owners, if no other change came before."""
-    spans = sorted(span for presence in there for span in _changes_of(presence, until))
-    bad = _merged(Span(each.start, each.end) for each in wrong)
+    spans = sorted(span for presence in there for span in changes_of(presence, until))
+    bad = merged(Span(each.start, each.end) for each in wrong)
     for i, span in enumerate(spans):
         following = spans[i + 1].start if i + 1 < len(spans) else until
         around = next((each for each in bad if each.start <= span.end < each.end), None)

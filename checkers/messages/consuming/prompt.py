@@ -4,7 +4,8 @@
 A broker holds a pull or a pop until a message arrives (`PullRequestHoldService`, `PopLongPollingService`), so a
 delivery takes milliseconds. It is judged where nothing else can delay it: no fault, the same master, and no change of
 any member's queues, or of the members, from a while before the acknowledgement to the delivery; and no earlier message
-of the queue waits for so long that the group is behind. So a stall shows by the messages at its begin.
+of the queue waits for so long that the group is behind. So a stall shows by the messages at its begin; `Progress`
+judges long ones, also of a group that is behind.
 """
 
 from __future__ import annotations
