@@ -121,7 +121,7 @@ def test_checking(follower: Follower) -> None:
         shutil.copy(ROOT / "tests" / "data" / "porcupine" / name, "corpus")
     for block in blocks("checking"):
         follower.follow(block)
-    assert follower.commands == 3
+    assert follower.commands == 5
     assert follower.names["found"].witness(0) is None, "etcd_000 is invalid"
     assert follower.names["found"].witness(1)
 
@@ -137,7 +137,7 @@ def test_recording(follower: Follower) -> None:
     for block in blocks("recording"):
         if block.heading not in (SERVERS, COMPILED):
             follower.follow(block)
-    assert follower.commands == 3
+    assert follower.commands == 5
     assert not list(Path().glob("*.html")), "no violation was recorded"
     assert {"history.jsonl", "refused.jsonl", "faults.jsonl"} <= {path.name for path in Path().iterdir()}
 
