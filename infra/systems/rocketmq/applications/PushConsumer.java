@@ -17,6 +17,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendStatus;
@@ -59,7 +60,8 @@ final class PushConsumer implements Application.Part, RPCHook {
         this.pipe = pipe;
         name = command.get("name").getAsString();
         boolean orderly = command.has("orderly") && command.get("orderly").getAsBoolean();
-        consumer = new DefaultMQPushConsumer(command.get("group").getAsString(), this);
+        consumer = new DefaultMQPushConsumer(command.get("group").getAsString(), this,
+                new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(command.get("nameservers").getAsString());
         consumer.setInstanceName(command.get("instance").getAsString());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
