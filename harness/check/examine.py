@@ -232,7 +232,10 @@ def why_no_model(history: History) -> str:
     if other is not None:
         from difflib import get_close_matches
 
-        near = get_close_matches(other, every, 1)
+        from results.formats.records import plain_name
+
+        plain = plain_name(other)
+        near = [plain] if plain in every else get_close_matches(other, every, 1)
         meant = f"; is it a `{near[0]}`?" if near else ""
         return f"no model has `{other}`{meant} (the ops are {shown}; --ignore {other} leaves it out)"
     return f"no model is implied by {shown}; name one with --model ({', '.join(fit or sorted(models))})"

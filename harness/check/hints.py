@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from results.formats.foreign import as_text
 from results.history import History
@@ -23,11 +23,18 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
                 "numbers as texts"
             )
         elif starts and (seen := _never_written(history, bad.key, bad.details.get("failing_op"))) is not None:
+            if seen.strip('"<>()').lower() in _NOTHING:
+                yield f"nobody wrote {seen}; if it says that nothing was there, null is right"
+                return
             yield f"nobody wrote {seen}; if it was there at the start, --initial {seen} (or any: nobody knows) says so"
     elif "is a string, not" in result.reason:
         yield "--values text reads all numbers as texts"
     elif "is a whole number, not '" in result.reason:
         yield "--values numbers reads texts that are numbers as numbers"
+
+
+_NOTHING: Final = frozenset({"nil", "null", "none", "na", "n/a", "nan", "undefined", "-", "absent", "not found"})
+"""Texts that programs write for a value that is not there."""
 
 
 def other_elements(history: History) -> str | None:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from results.errors import HistoryError
-from results.formats.edn import EdnError, keyed, keyed_for_certain, keyed_note, parse_edn, read_edn
+from results.formats.edn import EdnError, parse_edn, read_edn
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.independent import keyed, keyed_for_certain, keyed_note
 from results.formats.signs import CONSOLE_EVENT, EVENT
 from results.op import FAIL, INFO
 

@@ -121,7 +121,7 @@ def test_checking(follower: Follower) -> None:
         shutil.copy(ROOT / "tests" / "data" / "porcupine" / name, "corpus")
     for block in blocks("checking"):
         follower.follow(block)
-    assert follower.commands == 3
+    assert follower.commands == 5
     assert follower.names["found"].witness(0) is None, "etcd_000 is invalid"
     assert follower.names["found"].witness(1)
 
