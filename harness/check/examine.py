@@ -132,22 +132,26 @@ def _of_messages(
     """The verdict on a history of messages. None: it is one of a model."""
     workload = check_options.workload
     by_value = model is None and foreign.format == "openchaos"
-    implied = model is None and workload is None and not by_value and _has_micro_ops(foreign.history)
-    if not by_value and not implied and workload is None:
+    unnamed = model is None and workload is None and not by_value
+    if workload is None and not by_value and not (unnamed and _sends(foreign.history)):
         return None
     # Only here: workloads take longer to load than a small history takes to check.
-    from harness.check.foreign_messages import by_values, judged
+    from harness.check.foreign_messages import by_values, implied_workload, judged
 
     if by_value:
         return by_values(foreign, shown)
-    return replace(judged(history, foreign, shown, workload or "log", check_options), implied=implied)
+    chosen = workload or implied_workload(history.path, foreign.history, check_options)
+    if chosen is None:
+        return None
+    return replace(judged(history, foreign, shown, chosen, check_options), implied=unnamed)
 
 
-def _has_micro_ops(history: History) -> bool:
+def _sends(history: History) -> bool:
+    """True if these may be ops of messages."""
     # Only here: most users name the model.
     from results.formats.micro_ops import has_micro_ops
 
-    return has_micro_ops(history)
+    return any(op.f == "send" for op in history.clients) or has_micro_ops(history)
 
 
 def _judged(

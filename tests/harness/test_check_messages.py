@@ -72,11 +72,6 @@ def test_the_exit_code_is_the_verdict_s(
     assert bool(found["core"]) == (anomaly is not None)
 
 
-def test_without_a_workload_it_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = harness(capsys, "check", write(tmp_path / "mq.jsonl", *GOOD))
-    assert (code, "--workload log" in out) == (2, True)
-
-
 @pytest.mark.parametrize("name", ["mq.jsonl", "mq.jsonl.gz"])
 @pytest.mark.parametrize(("blank", "line"), [(False, 2), (True, 3)])
 def test_a_bad_value_is_told_with_its_line_and_op(
@@ -158,3 +153,39 @@ def test_reading_has_the_limit_of_memory_that_all_histories_have(tmp_path: Path)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "reading it takes more than 64.0 MiB of memory; --memory-mb gives it more" in done.stdout
+
+
+LEFT_OUT = (
+    ("send", 1, [0, 1], {}),
+    ("send", 2, [3, 2], {}),
+    ("replica-read", 0, [[0, 1], [3, 2]], {"done": True}),
+)
+NOBODY_READ = (*LEFT_OUT[:2], ("replica-read", 0, [[0, 1]], {"done": True}))
+
+
+@pytest.mark.parametrize(
+    ("calls", "options", "code", "shown"),
+    [
+        (GOOD, [], 0, "log (implied)"),
+        (BAD, [], 1, "log (implied)"),
+        (CONSUMED, [], 0, "queue (implied)"),
+        (CONSUMED[:-1], [], 2, "queue (implied)"),
+        (LEFT_OUT, [], 2, "some offsets hold no known one; --offsets sparse says that the broker leaves offsets out"),
+        (LEFT_OUT, ["--offsets", "sparse"], 0, "log (implied)"),
+        (NOBODY_READ, ["--offsets", "sparse"], 1, "log (implied)"),
+        (LEFT_OUT, ["--offsets", "dense"], 1, "1 hole"),
+        (LEFT_OUT, ["--workload", "log"], 1, "if the broker leaves offsets out, as Kafka does, --offsets sparse says"),
+        ((*GOOD, ("receive", 0, [[0, 1]], {})), [], 2, "name their workload: --workload log or --workload queue"),
+    ],
+)
+def test_operations_of_messages_imply_their_workload(
+    calls: tuple[tuple[str, Any, Any, dict[str, Any]], ...],
+    options: list[str],
+    code: int,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without an option, unless it depends on one what an offset without a message means."""
+    found, out, _ = harness(capsys, "check", write(tmp_path / "h.jsonl", *calls), *options)
+    assert (found, shown in out) == (code, True), out
