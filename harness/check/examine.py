@@ -22,7 +22,7 @@ from checkers.linearizability.models.registers import ELLE
 from checkers.linearizability.models.specification import Model
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
-from harness.check.hints import hints, other_elements
+from harness.check.hints import hints, other_elements, other_values
 from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.plan.table import PlanError
 from results.errors import HistoryError, StoreError
@@ -182,7 +182,7 @@ def _judged(
     other = first_unknown(foreign.history.clients, checker.model, check_options.ignore)
     if other is not None:
         raise HistoryError(path, None, f"{unknown(other, checker.model)}; --ignore {other.f} leaves it out")
-    odd = other_elements(foreign.history) if chosen in ("grow-only-set", "set") else None
+    odd = _odd_values(foreign.history, chosen, check_options)
     if odd is not None:
         raise HistoryError(path, None, odd)
     formed = WellFormed().examine(foreign.history)
@@ -205,6 +205,13 @@ def _judged(
     if result.verdict != Verdict.INVALID:
         return found
     return _violations(found, foreign.history, keys, check_options, checker)
+
+
+def _odd_values(history: History, model: str, check_options: CheckOptions) -> str | None:
+    """The reason why what was shown is in another form than what was written; None: it is not."""
+    if model in ("grow-only-set", "set"):
+        return other_elements(history)
+    return other_values(history) if model in STARTING and check_options.initial is None else None
 
 
 def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOptions) -> Iterator[str]:

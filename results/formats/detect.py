@@ -85,7 +85,7 @@ def _of_text(path: Path, text: str, head: bytes) -> tuple[str, int]:
     found = _by_first_line(text)
     if found is not None:
         return found, 0
-    lines = text.splitlines()
+    lines = text.split("\n")
     if any(re.match(CONSOLE_EVENT, line) for line in lines):
         return "porcupine-etcd", 0
     for number, line in enumerate(lines):

@@ -112,7 +112,7 @@ def of_console(path: Path, file: IO[bytes]) -> tuple[IO[bytes], int] | None:
     file.seek(0)
     broken: HistoryError | None = None
     found, left_out = [], 0
-    for number, line in enumerate(file.read().decode(errors="replace").splitlines(), 1):
+    for number, line in enumerate(file.read().decode(errors="replace").split("\n"), 1):
         start = _OBJECT.search(line)
         whole = line[start.start() :] if start is not None else ""
         if whole and _is_whole(whole.encode()):

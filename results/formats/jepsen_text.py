@@ -50,7 +50,8 @@ class _Reader:
 
     def read(self, text: str, format_: str) -> ForeignHistory:
         skipped, failed = 0, False
-        lines = text.splitlines()
+        # (A value may hold a character at which `splitlines` would divide it.)
+        lines = [line.rstrip("\r") for line in text.split("\n")]
         for number, line in enumerate(lines, 1):
             try:
                 event = self._event(line)

@@ -95,8 +95,13 @@ CONSOLE_EVENT: Final = r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:
 _OBJECTS: Final = ("object", "register", "queue", "lock", "resource", "topic", "partition")
 
 
-def other_key(data: Mapping[str, Any]) -> str | None:
-    """The field that names the object if no field is called `key`; None: no such field. Raises ValueError for two."""
+def other_key(data: dict[str, Any]) -> str | None:
+    """The field that names the object if no field is called `key`; None: no such field. A `topic` and its `partition`
+    become one field `topic-partition`, as Kafka names them. Raises ValueError for any other two.
+    """
+    if isinstance(data.get("topic"), str) and type(data.get("partition")) is int:
+        data["topic-partition"] = f"{data.pop('topic')}-{data.pop('partition')}"
+        return "topic-partition"
     found = [name for name in _OBJECTS if data.get(name) is not None]
     if len(found) > 1:
         raise ValueError(f"the fields {found[0]!r} and {found[1]!r} may both name the object; a field 'key' is right")

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
 _ISO: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d{8}T\d{6})(?:[.,](\d{1,9}))?\s*(Z|z|[+-]\d\d(?::?\d\d)?)?"
-    r"(?:(?<=\d) [A-Z]{3,5}(?: m=[+-][\d.]+)?)?",  # (as Go prints a time)
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d{8}T\d{6})(?:[.,](\d{1,9}))?\s*(Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?"
+    r"(?:(?<=[+-]\d{4}) [A-Z]{3,5})?(?: m=[+-][\d.]+)?",  # (as Go prints a time)
     re.ASCII,
 )
 _NUMBER: Final = re.compile(r"\d{1,30}(\.\d{1,30})?", re.ASCII)
@@ -86,7 +86,7 @@ def _of_parts(parts: dict[str, Any], name: str) -> Instant:
 
 
 def _zone(text: str | None) -> timezone:
-    if text is None or text in "Zz":
+    if text is None or text in ("Z", "z", "UTC", "GMT"):
         return UTC
     digits = text[1:].replace(":", "").ljust(4, "0")
     offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))

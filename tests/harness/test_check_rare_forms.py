@@ -113,6 +113,25 @@ FORMS: dict[str, tuple[str, str, str]] = {
         RECORDS + lines({"client": 2, "op": "read", "start": 5, "end": None}, {"client": 3, "op": "read", "start": 6}),
         *READ,
     ),
+    "UTC by its name": (
+        records(*(f"2026-11-29 {time}" for time in ("10:00:01 UTC", "10:00:02 GMT", "10:00:03Z", "12:00:04 +02:00"))),
+        *READ,
+    ),
+    "a character in a log at which Python divides lines": (
+        "begin\n" + EVENTS.replace('"value": 1', '"value": "a\u2028b"'), '"read", "value": "a', '"read", "value": "c',
+    ),
+    "such a character in a history.txt": (
+        '0\t:invoke\t:write\t"a\u2028b"\n0\t:ok\t:write\t"a\u2028b"\n'
+        '1\t:invoke\t:read\tnil\n1\t:ok\t:read\t"a\u2028b"\n',
+        ':read\t"a', ':read\t"c',
+    ),
+    "a topic and its partition": (
+        lines(*(
+            {"client": 0, "op": "write", "topic": "t", "partition": p, "value": p, "start": p, "end": p + 1}
+            for p in (1, 2)
+        ), {"client": 0, "op": "read", "topic": "t", "partition": 1, "value": 1, "start": 5, "end": 6}),
+        '"partition": 1, "value": 1, "start": 5', '"partition": 2, "value": 1, "start": 5',
+    ),
     "a cell of nil": (
         "client,op,value,start,end\n1,read,nil,1,2\n0,write,1,3,4\n1,read,1,5,6\n", "6\n", "6\n0,read,NULL,7,8\n",
     ),
@@ -143,6 +162,21 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a day that no month has": (dates("20260231T10532{}Z").encode(), "not a date such as 2026-11-29T10:53:25.123Z"),
     "a response time, which may be how long it took": (
         records(1, 2, 3, 4, start="request_time", end="response_time").encode(), "has a 'start' and an 'end'",
+    ),
+    "a zone by a name that is no offset": (
+        records(*(f"2026-11-29 10:00:0{at} CET" for at in range(4))).encode(), "not a date such as 2026-11-29T10:53:25",
+    ),
+    "reads of objects": (
+        EVENTS.replace('"read", "value": 1', '"read", "value": {"value": 1, "version": 7}').encode(),
+        "each read shows an object, and no write has one; the value alone is right",
+    ),
+    "reads of lists": (
+        EVENTS.replace('"read", "value": 1', '"read", "value": [1]').encode(),
+        "each read shows a list, and no write has one; the value alone is right",
+    ),
+    "steps of transactions in reads and writes": (
+        lines(*both(0, "write", [["w", 1, 1]], None), *both(1, "read", [["r", 1, None]], [["r", 1, 1]])).encode(),
+        "values of reads and writes are steps of transactions; an operation `txn` is right",
     ),
     "a cas with one name": (lines(*both(0, "cas", {"old": 1}, None)).encode(), "a cas needs [from to]"),
     "a cas by another name": (lines(*both(0, "compareAndSet", [1, 2], None)).encode(), "is it a `cas`?"),
@@ -201,3 +235,13 @@ def test_a_read_without_its_value_is_left_out_on_request(tmp_path: Path, capsys:
     (tmp_path / "h.txt").write_text(EVENTS + silent("read"))
     code, printed = harness(capsys, "check", tmp_path / "h.txt", "--nil-reads", "unrecorded")
     assert (code, "  note: 1 reads recorded no value and are left out of account" in printed) == (0, True)
+
+
+@pytest.mark.parametrize(("seen", "code"), [({"n": 2}, 0), ({"n": 3}, 1)])
+def test_a_register_of_objects_is_judged(
+    seen: Any, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if only a cas has left one."""
+    changed = [*both(0, "write", 1, 1), *both(0, "cas", [1, {"n": 2}], [1, {"n": 2}]), *both(1, "read", None, seen)]
+    (tmp_path / "h.txt").write_text(lines(*changed))
+    assert harness(capsys, "check", tmp_path / "h.txt")[0] == code
