@@ -22,7 +22,7 @@ from checkers.linearizability.models.registers import ELLE
 from checkers.linearizability.models.specification import Model
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
-from harness.check.hints import hints, other_elements
+from harness.check.hints import hints, other_elements, other_values
 from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.plan.table import PlanError
 from results.errors import HistoryError, StoreError
@@ -132,22 +132,26 @@ def _of_messages(
     """The verdict on a history of messages. None: it is one of a model."""
     workload = check_options.workload
     by_value = model is None and foreign.format == "openchaos"
-    implied = model is None and workload is None and not by_value and _has_micro_ops(foreign.history)
-    if not by_value and not implied and workload is None:
+    unnamed = model is None and workload is None and not by_value
+    if workload is None and not by_value and not (unnamed and _sends(foreign.history)):
         return None
     # Only here: workloads take longer to load than a small history takes to check.
-    from harness.check.foreign_messages import by_values, judged
+    from harness.check.foreign_messages import by_values, implied_workload, judged
 
     if by_value:
         return by_values(foreign, shown)
-    return replace(judged(history, foreign, shown, workload or "log", check_options), implied=implied)
+    chosen = workload or implied_workload(history.path, foreign.history, check_options)
+    if chosen is None:
+        return None
+    return replace(judged(history, foreign, shown, chosen, check_options), implied=unnamed)
 
 
-def _has_micro_ops(history: History) -> bool:
+def _sends(history: History) -> bool:
+    """True if these may be ops of messages."""
     # Only here: most users name the model.
     from results.formats.micro_ops import has_micro_ops
 
-    return has_micro_ops(history)
+    return any(op.f == "send" for op in history.clients) or has_micro_ops(history)
 
 
 def _judged(
@@ -178,7 +182,7 @@ def _judged(
     other = first_unknown(foreign.history.clients, checker.model, check_options.ignore)
     if other is not None:
         raise HistoryError(path, None, f"{unknown(other, checker.model)}; --ignore {other.f} leaves it out")
-    odd = other_elements(foreign.history) if chosen in ("grow-only-set", "set") else None
+    odd = _odd_values(foreign.history, chosen, check_options)
     if odd is not None:
         raise HistoryError(path, None, odd)
     formed = WellFormed().examine(foreign.history)
@@ -201,6 +205,13 @@ def _judged(
     if result.verdict != Verdict.INVALID:
         return found
     return _violations(found, foreign.history, keys, check_options, checker)
+
+
+def _odd_values(history: History, model: str, check_options: CheckOptions) -> str | None:
+    """The reason why what was shown is in another form than what was written; None: it is not."""
+    if model in ("grow-only-set", "set"):
+        return other_elements(history)
+    return other_values(history) if model in STARTING and check_options.initial is None else None
 
 
 def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOptions) -> Iterator[str]:
@@ -232,7 +243,10 @@ def why_no_model(history: History) -> str:
     if other is not None:
         from difflib import get_close_matches
 
-        near = get_close_matches(other, every, 1)
+        from results.formats.records import plain_name
+
+        plain = plain_name(other)
+        near = [plain] if plain in every else get_close_matches(other, every, 1)
         meant = f"; is it a `{near[0]}`?" if near else ""
         return f"no model has `{other}`{meant} (the ops are {shown}; --ignore {other} leaves it out)"
     return f"no model is implied by {shown}; name one with --model ({', '.join(fit or sorted(models))})"

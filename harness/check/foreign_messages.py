@@ -28,7 +28,7 @@ from harness.check.summary import check_lines
 from harness.parts import registry
 from results.errors import HistoryError
 from results.formats import ForeignHistory, OpenedHistory
-from results.formats.messages import in_our_form
+from results.formats.messages import has_gaps, in_our_form
 from results.formats.micro_ops import BadMicroOp, has_micro_ops
 from results.history import History
 from results.op import INVOKE, OK
@@ -71,7 +71,34 @@ def judged(
         judges = registry.workload_class(workload).judges({op.f for op in clients}, identified)
         found = judge(record, judges or ())
     notes = (*notes, *_not_judged(workload, clients, check_options))
+    if found.verdict == Verdict.INVALID and check_options.options.offsets is None and has_gaps(messages.history):
+        notes = (*notes, _GAPS)
     return _examined(replace(whole, ms=clock.ms, notes=notes), found, messages.names)
+
+
+_GAPS: Final = (
+    "some offsets hold no known message; if the broker leaves offsets out, as Kafka does, --offsets sparse says so"
+)
+
+
+def implied_workload(path: Path, history: History, check_options: CheckOptions) -> str | None:
+    """The workload of messages that judges all these ops; of several, the one that judges the fewest. None: there is no
+    such one. Raises HistoryError if it depends on an option what they say: some offsets hold no known message.
+    """
+    if has_micro_ops(history):
+        return "log"
+    names = {op.f for op in history.clients}.difference(check_options.ignore)
+    fit = [
+        (len(cls.judged_ops), name)
+        for name, cls in ((name, plugin.cls) for name, plugin in registry.loadable(registry.WORKLOADS).items())
+        if cls.judged_ops >= names and cls.judges(frozenset(), identified=False) is not None
+    ]
+    if fit and check_options.options.offsets is None and has_gaps(history):
+        what = (
+            "of messages, and some offsets hold no known one; --offsets sparse says that the broker leaves offsets out"
+        )
+        raise HistoryError(path, None, f"these are ops {what}, as Kafka does, and --offsets dense that it does not")
+    return min(fit)[1] if fit else None
 
 
 def by_values(foreign: ForeignHistory, shown: str) -> CheckReport:

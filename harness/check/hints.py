@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from results.formats.foreign import as_text
 from results.history import History
+from results.op import INVOKE, OK, Op
 from results.verdict import CheckResult, Verdict
 
 
@@ -23,11 +24,18 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
                 "numbers as texts"
             )
         elif starts and (seen := _never_written(history, bad.key, bad.details.get("failing_op"))) is not None:
+            if seen.strip('"<>()').lower() in _NOTHING:
+                yield f"nobody wrote {seen}; if it says that nothing was there, null is right"
+                return
             yield f"nobody wrote {seen}; if it was there at the start, --initial {seen} (or any: nobody knows) says so"
     elif "is a string, not" in result.reason:
         yield "--values text reads all numbers as texts"
     elif "is a whole number, not '" in result.reason:
         yield "--values numbers reads texts that are numbers as numbers"
+
+
+_NOTHING: Final = frozenset({"nil", "null", "none", "na", "n/a", "nan", "undefined", "-", "absent", "not found"})
+"""Texts that programs write for a value that is not there."""
 
 
 def other_elements(history: History) -> str | None:
@@ -42,6 +50,40 @@ def other_elements(history: History) -> str | None:
     if not all(isinstance(one, list) and len(one) == 2 for one in added):
         return None
     return "each add has two parts, and each read shows single values; an add of the value alone is right"
+
+
+def other_values(history: History) -> str | None:
+    """The reason why the values that were read cannot be those that were written, in one line; None: they may be."""
+    ops = history.clients
+    shown = [op.value for op in ops if op.f in _READS and op.type == OK and op.value is not None]
+    written = [value for op in ops if op.type == INVOKE for value in _written(op) if value is not None]
+    if not shown or not written:
+        return None
+    if all(map(_is_transaction, [*shown, *written])):
+        return (
+            "values of reads and writes are steps of transactions; an operation `txn` is right (model multi-register)"
+        )
+    for kind, name in ((dict, "an object"), (list, "a list")):
+        if all(isinstance(one, kind) for one in shown) and not any(isinstance(one, kind) for one in written):
+            return f"each read shows {name}, and no write has one; the value alone is right"
+    return None
+
+
+_READS: Final = ("read", "r", "get")
+
+
+def _written(op: Op) -> list[Any]:
+    if op.f == "cas":
+        return op.value if isinstance(op.value, list) else []
+    return [op.value] if op.f in ("write", "w", "put") else []
+
+
+def _is_transaction(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(step, list) and len(step) == 3 and step[0] in ("r", "w", "read", "write") for step in value)
+    )
 
 
 def _never_written(history: History, key: str | None, failing: int | None) -> str | None:

@@ -4,9 +4,9 @@
     client,op,key,value,start,end
     0,write,x,1,10,20
 
-The first line has the names, with a comma, a semicolon or a tab between them. A cell is a number, `true`, `false`,
-`null` (also as Python writes them) or a text; an empty one is not there, so that a read that found nothing has to say
-`null`.
+The first line has the names, with a comma, a semicolon, a tab or a bar between them. A cell is a number, `true`,
+`false`, `null` (also as other languages write them) or a text; an empty one is not there, so that a read that found
+nothing has to say `null`.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Rows:
 
 def delimiter(first: str) -> str:
     """The character between the names of the first line."""
-    return max(",;\t", key=first.count)
+    return max(",;\t|", key=first.count)
 
 
 def _value(cell: str) -> Any:
     text = cell.strip()
-    if text in _PYTHON:
-        return _PYTHON[text]
+    if text in _WORDS:
+        return _WORDS[text]
     try:
         value = json.loads(cell)
     except (ValueError, RecursionError):
@@ -79,5 +79,8 @@ def _value(cell: str) -> Any:
     return value
 
 
-_PYTHON: Final = {"True": True, "TRUE": True, "False": False, "FALSE": False, "None": None}
-"""Cells as Python, or a spreadsheet, writes them."""
+_WORDS: Final = {
+    "True": True, "TRUE": True, "False": False, "FALSE": False,
+    **dict.fromkeys(("None", "nil", "<nil>", "NULL", "Null")),
+}  # fmt: skip
+"""Cells as other languages, databases and spreadsheets write them."""

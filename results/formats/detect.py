@@ -50,12 +50,13 @@ _JSON: Final = r'(?:\[\s*)?(?=\{\s*")'
 _BEHIND: Final = r'\{\s*"(?=.*\}\s*$)'
 _KV_LINE: Final = r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}"
 _EDN: Final = r"[\[({;#]"
+_EDN_TEXTS: Final = r'(?:\[\s*)?\{\s*"[\w?-]+"[\s,]+[^\s,:]'
+"""A map of EDN whose names are texts: JSON has a colon behind each."""
 _EDN_EVENT: Final = r"(?:#[\w.]+)?\{\s*:\w"
 _HISTORY_TXT: Final = EVENT
 _OPENCHAOS: Final = r"(?:\d+\t[\w-]+\t(?:REQUEST|RESPONSE)|fault\t[\w-]+\t(?:start|end))\t"
-_TABLE: Final = (
-    r"[\w .\"?-]*(?:,[\w .\"?-]*){2,}\r?$|[\w .\"?-]*(?:;[\w .\"?-]*){2,}\r?$|[\w .\"?-]*(?:\t[\w .\"?-]*){2,}\r?$"
-)
+_CELL: Final = r"[\w .\"?()\[\]-]*"
+_TABLE: Final = "|".join(rf"{_CELL}(?:{between}{_CELL}){{2,}}\r?$" for between in (",", ";", r"\t", r"\|"))
 
 
 def detect(path: Path, head: bytes) -> tuple[str, int]:
@@ -84,7 +85,7 @@ def _of_text(path: Path, text: str, head: bytes) -> tuple[str, int]:
     found = _by_first_line(text)
     if found is not None:
         return found, 0
-    lines = text.splitlines()
+    lines = text.split("\n")
     if any(re.match(CONSOLE_EVENT, line) for line in lines):
         return "porcupine-etcd", 0
     for number, line in enumerate(lines):
@@ -98,7 +99,7 @@ def _of_text(path: Path, text: str, head: bytes) -> tuple[str, int]:
     if re.match(_EDN, text):
         return "edn", 0
     if re.match(_TABLE, lines[0]):
-        names = dict.fromkeys(name.strip(' "') for name in re.split("[,;\t]", lines[0]))
+        names = dict.fromkeys(name.strip(' "') for name in re.split("[,;\t|]", lines[0]))
         if is_record(names):
             return "records", 0
         plain = set(map(plain_field, names))
@@ -114,6 +115,8 @@ def _of_text(path: Path, text: str, head: bytes) -> tuple[str, int]:
 
 def _by_first_line(text: str) -> str | None:
     """The format by the first line; None if that line may be one in front of the events."""
+    if re.match(_EDN_TEXTS, text):
+        return "edn"
     if re.match(_JSON, text):
         return _of_json(text)
     if re.match(_KV_LINE, text):

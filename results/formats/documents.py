@@ -3,7 +3,8 @@
 
     {"test": "register", "history": [{"process": 0, "type": "invoke", "f": "read"}]}
 
-Both become an array, which all readers of JSON accept. A text in UTF-16, as PowerShell writes it, becomes UTF-8.
+Both become an array, which all readers of JSON accept. A text in UTF-16 (as PowerShell writes it) or UTF-32 becomes
+UTF-8. Lines that end in a carriage return alone, and JSON text sequences (RFC 7464), get the usual ends of lines.
 """
 
 from __future__ import annotations
@@ -22,13 +23,25 @@ _OBJECT: Final = re.compile(r'\{\s*"')
 _SPACE: Final = re.compile(r"[\s,]*")
 
 
-def in_utf8(path: Path, file: IO[bytes]) -> IO[bytes]:
-    """The text of a file in UTF-16. Raises HistoryError."""
+def in_plain_lines(path: Path, file: IO[bytes]) -> IO[bytes]:
+    """The text of a file in UTF-8, its lines with the usual ends. Raises HistoryError."""
     file.seek(0)
-    try:
-        return io.BytesIO(file.read().decode("utf-16").encode())
-    except UnicodeError:
-        raise HistoryError(path, None, "it begins as a text in UTF-16, and is none") from None
+    data = file.read()
+    wide = next((name for name, marks in _WIDE.items() if data.startswith(marks)), None)
+    if wide is not None:
+        try:
+            data = data.decode(wide).encode()
+        except UnicodeError:
+            raise HistoryError(path, None, f"it begins as a text in {wide.upper()}, and is none") from None
+    if b"\0" in data[:4]:
+        what = "it begins with NUL bytes: no text, or UTF-16 or UTF-32 without their mark; UTF-8 is right"
+        raise HistoryError(path, 1, what)
+    data = data.replace(b"\n\x1e", b"\n").removeprefix(b"\x1e")
+    return io.BytesIO(data if b"\n" in data else data.replace(b"\r", b"\n"))
+
+
+_WIDE: Final = {"utf-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), "utf-16": (b"\xff\xfe", b"\xfe\xff")}
+"""Encoding -> the first bytes of its texts."""
 
 
 def as_array(path: Path, file: IO[bytes], head: bytes) -> tuple[IO[bytes], list[str]]:
@@ -99,7 +112,7 @@ def of_console(path: Path, file: IO[bytes]) -> tuple[IO[bytes], int] | None:
     file.seek(0)
     broken: HistoryError | None = None
     found, left_out = [], 0
-    for number, line in enumerate(file.read().decode(errors="replace").splitlines(), 1):
+    for number, line in enumerate(file.read().decode(errors="replace").split("\n"), 1):
         start = _OBJECT.search(line)
         whole = line[start.start() :] if start is not None else ""
         if whole and _is_whole(whole.encode()):

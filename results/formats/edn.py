@@ -13,16 +13,20 @@ second occurrence on, and line numbers are only computed for an error message.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from results.durable import replacing
 from results.errors import HistoryError
-from results.formats.foreign import READS, Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.independent import keyed, keyed_for_certain, keyed_note
+from results.formats.signs import is_plain_event, is_record
 from results.op import INFO, INVOKE, NEMESIS, OP_TYPES, Op
 
 _TOKEN: Final = re.compile(
@@ -47,9 +51,6 @@ _OP_FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "
 _MISSING: Final = object()
 _TUPLE: Final = "#jepsen.independent/tuple"
 _TAGGED: Final = "values are tuples of jepsen.independent: every value is taken for [key value]"
-_KEYED: Final = (
-    "each value has a key (a cas of three parts, or a read of [key nil]): every value is taken for [key value]"
-)
 _DEEPEST: Final = 200
 """The deepest nesting of brackets; readers of values descend into them by recursion."""
 _LONGEST: Final = 4_000
@@ -93,6 +94,8 @@ def read_edn(
         ops, depth = ops[0]["history"], 2
     if depth == 0 and len(ops) == 1 and isinstance(ops[0], dict) and "valid?" in ops[0] and "type" not in ops[0]:
         raise HistoryError(path, None, "what Jepsen's checkers found (:valid?), and no history; history.edn is one")
+    if ops and all(isinstance(op, dict) for op in ops) and _has_other_names(ops[0]):
+        return _in_other_names(path, ops, options)
     assembler = Assembler(options, nil_reads)
     tagged = not options.independent and _TUPLE in text
     ops = [_from_vector(op) for op in ops]
@@ -118,37 +121,18 @@ def read_edn(
         raise refused(problem.place, problem) from None
 
 
-def keyed(f: Any, value: Any) -> tuple[Any, Any]:
-    """Key and value of a `[key value]`, or of the `[key from to]` of a cas. Raises ValueError."""
-    if f == "cas" and isinstance(value, list) and len(value) == 3:
-        return value[0], value[1:]
-    if not (isinstance(value, list) and len(value) == 2):
-        raise ValueError("an independent value is [key value]")
-    return value[0], value[1]
+def _has_other_names(first: dict[str, Any]) -> bool:
+    return not {"process", "type", "f"} <= first.keys() and (is_record(first) or is_plain_event(first))
 
 
-def keyed_for_certain(events: Iterable[tuple[Any, Any, Any]]) -> bool:
-    """True if all values have a key, by (process, f, value) of each event: some cas is [key from to], or some read is
-    invoked as [key nil], and no event has a value of another form.
-    """
-    found = False
-    for process, f, value in events:
-        if process == "nemesis":
-            continue
-        if not isinstance(value, list) or isinstance(value[0] if value else [], (list, dict)):
-            return False
-        if f == "cas":
-            parts = len(value) if len(value) != 2 else 2 if isinstance(value[1], list) and len(value[1]) == 2 else 0
-        else:
-            parts = len(value) if len(value) == 2 else 0
-        if parts not in (2, 3):
-            return False
-        found |= parts == 3 or (f in READS and value[1] is None)
-    return found
+def _in_other_names(path: Path, ops: list[dict[str, Any]], options: ReadOptions) -> ForeignHistory:
+    """The history of maps with the names of other programs, or of whole operations, which JSON may have, too."""
+    # Imported here: few files need them.
+    from results.formats.jsonl import read_jsonl
+    from results.formats.records import read_records
 
-
-def keyed_note(certain: bool) -> list[str]:
-    return [_KEYED] if certain else []
+    reader = read_records if is_record(ops[0]) else read_jsonl
+    return replace(reader(path, io.BytesIO(json.dumps(ops).encode()), options), format="edn")
 
 
 def _from_vector(op: Any) -> Any:

@@ -155,7 +155,7 @@ class Assembler:
         extra: Mapping[str, Any] = NO_EXTRA,
     ) -> None:
         """Adds one event. `time` in ns, or None if the format has no times; `index`: that of the file, or None."""
-        if type(time) is str:
+        if type(time) in (str, dict):
             time = self._instant(time)
         if time is None:
             self._undated += 1
@@ -166,13 +166,13 @@ class Assembler:
         place = self._events + len(self._later) if index is None else index
         self.take(make_op(place, time, number, type_, f, key, value, error, extra or NO_EXTRA))
 
-    def _instant(self, text: str) -> int:
+    def _instant(self, written: Any) -> int:
         # Imported here: few files have dates.
         from results.formats.times import moment
 
-        time = moment(text, "time")
+        time = moment(written, "time")
         if not isinstance(time, int):
-            raise ValueError(f"time is {text!r}, neither a whole number of nanoseconds nor a date")
+            raise ValueError(f"time is {written!r}, neither a whole number of nanoseconds nor a date")
         return int(time)
 
     def number_of(self, process: Any) -> int:
@@ -219,6 +219,8 @@ class Assembler:
             op = replace(op, index=at, time=time, process=actor)
         if op.key is not None and type(op.key) is not str:
             op = replace(op, key=_text(op.key))
+        if op.f == "cas" and isinstance(op.value, dict):
+            op = replace(op, value=_old_and_new(op.value))
         if op.type == INVOKE:
             self._invoke(op, number)
         elif op.is_event:
@@ -428,6 +430,16 @@ def as_text(number: float) -> str:
 
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,299})(?:\.[0-9]{1,300})?")
+
+
+OLD_AND_NEW: Final = (("from", "to"), ("old", "new"), ("expected", "new"), ("expect", "update"))
+"""Names of both values of a `cas`."""
+
+
+def _old_and_new(value: dict[str, Any]) -> Any:
+    """`[from, to]` of a cas whose values have names; anything else unchanged."""
+    pair = next((pair for pair in OLD_AND_NEW if value.keys() == set(pair)), None)
+    return value if pair is None else [value[name] for name in pair]
 
 
 def _insist_on_shape(op: Op) -> None:

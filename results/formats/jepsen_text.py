@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from results.errors import HistoryError
-from results.formats.edn import EdnError, keyed, keyed_for_certain, keyed_note, parse_edn, read_edn
+from results.formats.edn import EdnError, parse_edn, read_edn
 from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.independent import keyed, keyed_for_certain, keyed_note
 from results.formats.signs import CONSOLE_EVENT, EVENT
 from results.op import FAIL, INFO
 
@@ -49,7 +50,8 @@ class _Reader:
 
     def read(self, text: str, format_: str) -> ForeignHistory:
         skipped, failed = 0, False
-        lines = text.splitlines()
+        # (A value may hold a character at which `splitlines` would divide it.)
+        lines = [line.rstrip("\r") for line in text.split("\n")]
         for number, line in enumerate(lines, 1):
             try:
                 event = self._event(line)

@@ -19,9 +19,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from results.durable import replacing
 from results.errors import HistoryError
-from results.formats.edn import keyed, keyed_for_certain, keyed_note
-from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.foreign import READS, Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.implied import FINAL
+from results.formats.independent import keyed, keyed_for_certain, keyed_note
 from results.formats.signs import CALLED, RETURNED, other_key, plain_field
 from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.journal import has_crc, line, scan
@@ -143,6 +143,7 @@ class _OtherNames:
         self._outcomes: Notes | None = None
         self._kinds: set[type[float] | None] = set()
         self._unread: dict[str, None] = {}
+        self._empty = 0
 
     def __call__(self, data: dict[str, Any]) -> None:
         for right, others in _OTHERS.items():
@@ -177,13 +178,15 @@ class _OtherNames:
             if other is not None:
                 data["key"] = data.pop(other)
                 self._renamed[other] = "key"
+        if data["type"] == OK and "value" not in data and data["f"] in _SHOWING:
+            self._empty += 1
         for mark in FINAL:
             if mark in data:
                 data["extra"] = {**(data.get("extra") or {}), mark: data.pop(mark)}
         if isinstance(data["process"], str) or (type(data["process"]) is int and data["process"] > _LARGEST):
             data["process"] = self._number_of(data["process"])
         if "time" in data:
-            time = moment(data["time"], "time") if type(data["time"]) in (str, float) else data["time"]
+            time = moment(data["time"], "time") if type(data["time"]) in (str, float, dict) else data["time"]
             self._kinds.add(float if isinstance(time, float) else kind(time))
             if len(self._kinds) > 1:
                 raise ValueError(_SECONDS if float in self._kinds else MIXED)
@@ -193,13 +196,13 @@ class _OtherNames:
 
     def _returned(self, data: dict[str, Any]) -> OpType:
         """The outcome of an event that only says that its operation returned."""
-        if not any(name in data for name in _OUTCOMES):
-            return INFO if data.get("error") else OK
+        if not data.get("error") and not any(name in data for name in _OUTCOMES):
+            return OK
         # Imported here: few files need it.
-        from results.formats.records import ERRORS, Notes, outcome_of, taken
+        from results.formats.records import ERRORS, Notes, error_of, outcome_of
 
         rest: dict[str, Any] = {name: data.pop(name) for name in (*_OUTCOMES, *ERRORS) if name in data}
-        error = taken(rest, ERRORS)
+        error = error_of(rest)
         if error:
             data["error"] = error
         if self._outcomes is None:
@@ -217,6 +220,8 @@ class _OtherNames:
 
     def notes(self) -> list[str]:
         outcomes = [] if self._outcomes is None else self._outcomes.lines()
+        if self._empty:
+            outcomes = [*outcomes, f"{self._empty:,} {_EMPTY}"]
         if self._unread:
             outcomes = [*outcomes, f"fields of events that are not read: {', '.join(sorted(self._unread))}"]
         return outcomes + [
@@ -224,6 +229,11 @@ class _OtherNames:
         ]
 
 
+_SHOWING: Final = READS | {"dequeue", "pop", "drain"}
+_EMPTY: Final = (
+    "operations ended in ok without a value, which counts as null: they found nothing (of reads, --nil-reads "
+    "unrecorded says that the value was not recorded)"
+)
 _SECONDS: Final = "some times are seconds with a fraction, and others are not; all with one, or all in ns is right"
 _FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "value", "error", "extra", "crc"})
 

@@ -98,14 +98,24 @@ def _named(before: History, after: History) -> dict[int, str]:
     }
 
 
-def _dense(history: History) -> History:
-    """The history with the place of each message among those of its queue as its offset."""
+def has_gaps(history: History) -> bool:
+    """True if an offset of some queue holds no known message, and ones below and above it do."""
+    return any(max(offsets) - min(offsets) >= len(offsets) for offsets in _known_offsets(history).values())
+
+
+def _known_offsets(history: History) -> dict[str | None, set[int]]:
+    """Queue -> the offsets of its messages that were acknowledged or read."""
     known: dict[str | None, set[int]] = {}
     for op in history.clients:
         for queue, offset in _offsets_of_messages(op):
             if type(offset) is int:
                 known.setdefault(queue, set()).add(offset)
-    places = {queue: sorted(offsets) for queue, offsets in known.items()}
+    return known
+
+
+def _dense(history: History) -> History:
+    """The history with the place of each message among those of its queue as its offset."""
+    places = {queue: sorted(offsets) for queue, offsets in _known_offsets(history).items()}
     return History([_placed(op, places) if op.is_client else op for op in history])
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _HEAD: Final = 65_536
 _GZIP: Final = b"\x1f\x8b"
-_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_WIDE: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
+"""The first bytes of a text in UTF-16 or UTF-32."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +116,17 @@ def _head(file: IO[bytes]) -> bytes:
 
 
 def _plain(path: Path, file: IO[bytes], head: bytes) -> tuple[IO[bytes], list[str], bytes]:
-    """The file, or one that the readers know if it is in UTF-16, or JSON that is not one value a line; notes on that,
-    and its first bytes.
+    """The file, or one that the readers know if it is in UTF-16 or UTF-32, has other ends of lines, or is JSON that is
+    not one value a line; notes on that, and its first bytes.
     """
-    odd = head[:2] in _UTF_16
+    odd = head.startswith(_WIDE) or head[:1] == b"\x1e" or b"\0" in head[:4] or (b"\r" in head and b"\n" not in head)
     if not odd and head[:4].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b""):
         return file, [], head
     # Imported here: few files need it.
-    from results.formats.documents import as_array, in_utf8
+    from results.formats.documents import as_array, in_plain_lines
 
     if odd:
-        file = in_utf8(path, file)
+        file = in_plain_lines(path, file)
         head = _head(file)
     found, notes = as_array(path, file, head)
     return found, notes, _head(found)

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from results.formats.foreign import READS, ForeignHistory, ReadOptions
+from results.formats.foreign import OLD_AND_NEW, READS, ForeignHistory, ReadOptions
 from results.formats.json_objects import Objects, Place
-from results.formats.records import OLD_AND_NEW, Notes, Record, answered, assembled, client_of, plain_name, taken
+from results.formats.records import Notes, Record, answered, assembled, client_of, plain_name, taken
 from results.formats.signs import NAMES, SPELLED, is_event
 from results.formats.times import moment
 from results.op import INFO, OK, OpType

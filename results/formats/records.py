@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 
 from results.errors import with_article
 from results.formats.csv_rows import Rows
-from results.formats.foreign import READS, Assembler, ForeignHistory, ReadOptions, in_time_order
+from results.formats.foreign import OLD_AND_NEW, READS, Assembler, ForeignHistory, ReadOptions, in_time_order
 from results.formats.implied import FINAL
 from results.formats.json_objects import Objects, Place
 from results.formats.signs import NAMES, Ends, ends_of, other_key, plain_field
@@ -107,7 +107,6 @@ _SYNONYMS: Final = {
     "inc": "increment", "decr": "decrement", "dec": "decrement", "increment-and-get": "increment",
     "decrement-and-get": "decrement", "enq": "enqueue", "deq": "dequeue",
 }  # fmt: skip
-OLD_AND_NEW: Final = (("from", "to"), ("old", "new"), ("expected", "new"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +175,18 @@ def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
     if isinstance(rest.get("args"), list) and (parts := spread(f, key, rest["args"])) is not None:
         key, rest["args"] = parts
         notes.count("{} records have a list of arguments (`args`): of two, the first is the key")
-    start, done = _times(ends_of(rest), rest)
-    error = taken(rest, ERRORS)
+    ends = ends_of(rest)
+    start, done = _times(ends, rest)
+    if ends is not None and ends.end is None:
+        notes.count("{} records have no time of their return (such as `end`): their outcome is unknown")
+    error = error_of(rest)
     outcome = outcome_of(rest, error, notes)
     pair = next((pair for pair in OLD_AND_NEW if f == "cas" and all(field in rest for field in pair)), None)
     if pair is not None:
         rest["input"] = [rest.pop(field) for field in pair]
     if f in _NEEDING and all(name not in rest for name in (*ARGUMENTS, "value")):
         raise ValueError(f"{with_article(f)} needs its value")
-    if f in SHOWING and outcome == OK and rest.keys().isdisjoint((*RESULTS, "value")):
+    if f in SHOWING and outcome == OK and done is not None and rest.keys().isdisjoint((*RESULTS, "value")):
         raise ValueError(f"{with_article(f)} needs its output; null says that there was nothing")
     argument, result = _values(f, rest, outcome)
     insist_on_result(result)
@@ -303,6 +305,15 @@ def taken(rest: dict[str, Any], names: Sequence[str]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
+def error_of(rest: dict[str, Any]) -> Any:
+    """Removes and returns the error; None also for a text that says that there was no error, such as Go's `<nil>`."""
+    error = taken(rest, ERRORS)
+    return None if isinstance(error, str) and error.strip().lower() in _NO_ERROR else error
+
+
+_NO_ERROR: Final = frozenset({"", "nil", "<nil>", "null", "none"})
+
+
 def plain_name(f: str) -> str:
     """`GET` and `Get` as `get`, `tryLock` and `try_lock` as `try-lock`, `compareAndSet` as `cas`; others unchanged."""
     plain = plain_field(f).replace("_", "-")
@@ -329,6 +340,8 @@ def outcome_of(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
             notes.count("{} records are not ok, which does not say that nothing happened: their outcome is unknown")
         return OK if ok and not error else INFO
     if found is None and ok is None:
+        if error:
+            notes.count("{} records have an error, which does not say that nothing happened: unknown outcome")
         return INFO if error else OK
     known = _OUTCOMES.get(found.lower()) if isinstance(found, str) else None
     if known is None:

@@ -13,16 +13,20 @@ from results.op import FAIL, INFO, INVOKE, OK
 
 NAMES: Final = ("f", "op", "operation", "op_type", "method", "command")
 _KIND: Final = r"(?:_?(?:time|ts|timestamp|at))"
-_UNIT: Final = r"(?:_?(ns|us|ms|s|nanos|micros|millis|sec|secs|seconds))"
+_UNIT: Final = r"(?:_?(ns|us|ms|s|nanos|micros|millis|sec|secs|seconds|nsec|usec|msec))"
+_T: Final = r"(?:(?:t|ts|time)_)?"
 _START: Final = re.compile(
-    rf"(?:(?:start|begin|call|invoke){_KIND}?|(?:started|begun|called|invoked|invocation){_KIND}){_UNIT}?"
+    rf"{_T}(?:(?:start|begin|call|invoke){_KIND}?|(?:started|begun|called|invoked|invocation){_KIND}"
+    rf"|request_(?:ts|timestamp)){_UNIT}?"
 )
 _END: Final = re.compile(
-    rf"(?:(?:end|finish|stop|return|complete){_KIND}?|(?:ended|finished|stopped|returned|completed|completion){_KIND})"
-    rf"{_UNIT}?"
+    rf"{_T}(?:(?:end|finish|stop|return|complete){_KIND}?"
+    rf"|(?:ended|finished|stopped|returned|completed|completion){_KIND}|(?:response|resp|ret)_(?:ts|timestamp))"
+    rf"{_UNIT}?|ret{_UNIT}"
 )
 _DURATION: Final = re.compile(rf"(?:duration|latency|elapsed|took){_UNIT}?")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PLAIN: Final = str.maketrans("- ", "__", "()[]")
 _NS: Final = {"n": 1, "u": 1_000, "m": 1_000_000, "s": 1_000_000_000}
 """First letter of a unit -> ns (`micros` aside)."""
 
@@ -43,8 +47,9 @@ class Ends(NamedTuple):
 
 
 def plain_field(name: str) -> str:
-    """`startTime`, `Start-Time`, `Start Time` and `START_TIME` as `start_time`."""
-    return (_CAMEL.sub("_", name) if not name.isupper() else name).lower().replace("-", "_").replace(" ", "_")
+    """`startTime`, `Start-Time`, `Start Time` and `START_TIME` as `start_time`; `start (ms)` as `start_ms`."""
+    plain = _CAMEL.sub("_", name) if not name.isupper() else name
+    return plain.lower().translate(_PLAIN)
 
 
 def ends_of(names: Iterable[str]) -> Ends | None:
@@ -59,7 +64,7 @@ def ends_of(names: Iterable[str]) -> Ends | None:
 
 
 def _only(what: re.Pattern[str], names: Iterable[str]) -> TimeField | None:
-    found = [(name, matched[1]) for name in names if (matched := what.fullmatch(name))]
+    found = [(name, matched[matched.lastindex or 1]) for name in names if (matched := what.fullmatch(name))]
     if len(found) > 1:
         raise ValueError(f"the fields {found[0][0]!r} and {found[1][0]!r} mean the same")
     for name, unit in found:
@@ -90,8 +95,13 @@ CONSOLE_EVENT: Final = r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:
 _OBJECTS: Final = ("object", "register", "queue", "lock", "resource", "topic", "partition")
 
 
-def other_key(data: Mapping[str, Any]) -> str | None:
-    """The field that names the object if no field is called `key`; None: no such field. Raises ValueError for two."""
+def other_key(data: dict[str, Any]) -> str | None:
+    """The field that names the object if no field is called `key`; None: no such field. A `topic` and its `partition`
+    become one field `topic-partition`, as Kafka names them. Raises ValueError for any other two.
+    """
+    if isinstance(data.get("topic"), str) and type(data.get("partition")) is int:
+        data["topic-partition"] = f"{data.pop('topic')}-{data.pop('partition')}"
+        return "topic-partition"
     found = [name for name in _OBJECTS if data.get(name) is not None]
     if len(found) > 1:
         raise ValueError(f"the fields {found[0]!r} and {found[1]!r} may both name the object; a field 'key' is right")

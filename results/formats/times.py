@@ -10,11 +10,16 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
 _ISO: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?\s*(Z|z|[+-]\d\d(?::?\d\d)?)?"
-    r"(?:(?<=\d) [A-Z]{3,5}(?: m=[+-][\d.]+)?)?",  # (as Go prints a time)
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\d{8}T\d{6})(?:[.,](\d{1,9}))?\s*(Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?"
+    r"(?:(?<=[+-]\d{4}) [A-Z]{3,5})?(?: m=[+-][\d.]+)?",  # (as Go prints a time)
     re.ASCII,
 )
 _NUMBER: Final = re.compile(r"\d{1,30}(\.\d{1,30})?", re.ASCII)
+_PARTS: Final = (
+    ("secs", "nanos"), ("seconds", "nanos"), ("secs_since_epoch", "nanos_since_epoch"), ("sec", "nsec"),
+    ("tv_sec", "tv_nsec"),
+)  # fmt: skip
+"""The fields of a time in two parts, as Rust, Protocol Buffers and C have it."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -41,7 +46,9 @@ def in_ns(seconds: float) -> int:
 
 
 def moment(value: Any, name: str) -> float:
-    """A time: a number, or a date as an `Instant`. Raises ValueError."""
+    """A time: a number, or a date, or an object of seconds and nanoseconds, as an `Instant`. Raises ValueError."""
+    if isinstance(value, dict):
+        return _of_parts(value, name)
     if isinstance(value, str):
         number = _NUMBER.fullmatch(value.strip())
         if number is not None:
@@ -57,9 +64,11 @@ def _instant(text: str, name: str) -> Instant:
     try:
         if found is None:
             raise ValueError
-        day, clock, fraction, zone = found.groups()
+        written, fraction, zone = found.groups()
+        if written[8] == "T":
+            written = "{}{}-{}-{}T{}:{}:{}".format(*re.findall("..", written.replace("T", "")))
         # (A leap second is the last second of its minute.)
-        at = datetime.fromisoformat(f"{day}T{clock.replace(':60', ':59')}").replace(tzinfo=_zone(zone))
+        at = datetime.fromisoformat(written.replace(":60", ":59")).replace(tzinfo=_zone(zone))
     except ValueError:
         raise ValueError(f"{name} is {json.dumps(text[:100])}, not a date such as 2026-11-29T10:53:25.123Z") from None
     since = at - _EPOCH
@@ -67,8 +76,17 @@ def _instant(text: str, name: str) -> Instant:
     return made((since.days * 86_400 + since.seconds) * 10**9 + int((fraction or "0").ljust(9, "0")))
 
 
+def _of_parts(parts: dict[str, Any], name: str) -> Instant:
+    for seconds, nanos in _PARTS:
+        if parts.keys() == {seconds, nanos}:
+            whole, rest = (moment(parts[part], name) for part in (seconds, nanos))
+            if type(whole) is int and type(rest) is int and 0 <= rest < 10**9:
+                return Instant(whole * 10**9 + rest)
+    raise ValueError(f"{name} is {json.dumps(parts)[:100]}, neither a number nor a date; seconds and nanos are right")
+
+
 def _zone(text: str | None) -> timezone:
-    if text is None or text in "Zz":
+    if text is None or text in ("Z", "z", "UTC", "GMT"):
         return UTC
     digits = text[1:].replace(":", "").ljust(4, "0")
     offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))

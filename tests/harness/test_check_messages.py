@@ -72,11 +72,6 @@ def test_the_exit_code_is_the_verdict_s(
     assert bool(found["core"]) == (anomaly is not None)
 
 
-def test_without_a_workload_it_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = harness(capsys, "check", write(tmp_path / "mq.jsonl", *GOOD))
-    assert (code, "--workload log" in out) == (2, True)
-
-
 @pytest.mark.parametrize("name", ["mq.jsonl", "mq.jsonl.gz"])
 @pytest.mark.parametrize(("blank", "line"), [(False, 2), (True, 3)])
 def test_a_bad_value_is_told_with_its_line_and_op(
@@ -158,3 +153,90 @@ def test_reading_has_the_limit_of_memory_that_all_histories_have(tmp_path: Path)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "reading it takes more than 64.0 MiB of memory; --memory-mb gives it more" in done.stdout
+
+
+LEFT_OUT = (
+    ("send", 1, [0, 1], {}),
+    ("send", 2, [3, 2], {}),
+    ("replica-read", 0, [[0, 1], [3, 2]], {"done": True}),
+)
+NOBODY_READ = (*LEFT_OUT[:2], ("replica-read", 0, [[0, 1]], {"done": True}))
+
+
+@pytest.mark.parametrize(
+    ("calls", "options", "code", "shown"),
+    [
+        (GOOD, [], 0, "log (implied)"),
+        (BAD, [], 1, "log (implied)"),
+        (CONSUMED, [], 0, "queue (implied)"),
+        (CONSUMED[:-1], [], 2, "queue (implied)"),
+        (LEFT_OUT, [], 2, "some offsets hold no known one; --offsets sparse says that the broker leaves offsets out"),
+        (LEFT_OUT, ["--offsets", "sparse"], 0, "log (implied)"),
+        (NOBODY_READ, ["--offsets", "sparse"], 1, "log (implied)"),
+        (LEFT_OUT, ["--offsets", "dense"], 1, "1 hole"),
+        (LEFT_OUT, ["--workload", "log"], 1, "if the broker leaves offsets out, as Kafka does, --offsets sparse says"),
+        ((*GOOD, ("receive", 0, [[0, 1]], {})), [], 2, "name their workload: --workload log or --workload queue"),
+    ],
+)
+def test_operations_of_messages_imply_their_workload(
+    calls: tuple[tuple[str, Any, Any, dict[str, Any]], ...],
+    options: list[str],
+    code: int,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without an option, unless it depends on one what an offset without a message means."""
+    found, out, _ = harness(capsys, "check", write(tmp_path / "h.jsonl", *calls), *options)
+    assert (found, shown in out) == (code, True), out
+
+
+def popped(path: Path, *, handle: bool, again: bool, extended: bool = False) -> Path:
+    """A message that a group popped and acknowledged, by its handle or without; and popped once more, if `again`."""
+
+    def event(ms: int, type_: str, f: str, value: Any, **extra: Any) -> dict[str, Any]:
+        found = {"process": 0, "type": type_, "f": f, "key": "q", "value": value, "time": ms * 10**6}
+        return found if f in ("send", "replica-read") else {**found, "extra": {"group": "g", **extra}}
+
+    proof = ["h1"] if handle else None
+    events = [
+        event(1, "invoke", "send", 1), event(2, "ok", "send", [0, 1]),
+        event(3, "invoke", "pop", None, invisible_ms=1000), event(4, "ok", "pop", [["q", 0, 1, "h1", 0]]),
+    ]  # fmt: skip
+    if extended:
+        events += [
+            event(5, "invoke", "extend", proof, id=1),
+            event(6, "ok", "extend", ["h2"] if handle else None, id=1),
+        ]
+        proof = ["h2"] if handle else None
+    events += [event(10, "invoke", "ack", proof, id=1), event(11, "ok", "ack", None, id=1)]
+    if again:
+        events += [event(5000, "invoke", "pop", None, invisible_ms=1000)]
+        events += [event(5001, "ok", "pop", [["q", 0, 1, "h3", 1]])]
+    events += [event(6000, "invoke", "replica-read", 0), event(6001, "ok", "replica-read", [[0, 1]])]
+    events[-1]["extra"] = {"done": True}
+    path.write_text("".join(json.dumps(one) + "\n" for one in events))
+    return path
+
+
+@pytest.mark.parametrize("extended", [False, True])
+@pytest.mark.parametrize("handle", [False, True])
+def test_an_acknowledgement_needs_no_handle(
+    handle: bool, extended: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Protects those who record an `ack` with the id alone: the judge of leases failed."""
+    good = popped(tmp_path / "good.jsonl", handle=handle, again=False, extended=extended)
+    _, out, _ = harness(capsys, "check", good)
+    assert "  leases              valid     1 messages popped, 1 leases" in out
+    bad = popped(tmp_path / "bad.jsonl", handle=handle, again=True, extended=extended)
+    code, out, _ = harness(capsys, "check", bad)
+    assert (code, "1 acked-redelivered" in out) == (1, True), out
+
+
+@pytest.mark.parametrize("identity", [{"a": 1}, [1]])
+def test_an_id_that_is_no_number_and_no_text_is_refused(
+    identity: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = (("send", identity, [0, identity], {}), ("poll", 0, [[0, identity]], {}))
+    code, out, _ = harness(capsys, "check", write(tmp_path / "h.jsonl", *calls), "--workload", "log")
+    assert (code, "op 0: a send has a positive number as its id, not" in out) == (2, True), out

@@ -353,8 +353,8 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
         "the result of a lock is a fence, true or",
     ),
     "two keys": (
-        lines(event(0, "invoke", "send", 1, topic="t", partition=0)),
-        "the fields 'topic' and 'partition' may both name",
+        lines(event(0, "invoke", "send", 1, topic="t", queue=0)),
+        "the fields 'queue' and 'topic' may both name",
     ),
     "a whole operation": (
         lines({"client": 0, "op": "write", "sent_at": 1, "received_at": 2}),

@@ -173,7 +173,10 @@ def unknown(op: Op, model: Vocabulary) -> str:
     # Imported here: only for the message.
     from difflib import get_close_matches
 
-    near = get_close_matches(op.f, model.fs, 1)
+    from results.formats.records import plain_name
+
+    plain = plain_name(op.f)
+    near = [plain] if plain in model.fs else get_close_matches(op.f, model.fs, 1)
     meant = f"; is it a `{near[0]}`?" if near else ""
     return f"the model {model.name} has no `{op.f}` (op {op.index}){meant}"
 

@@ -103,9 +103,15 @@ class _Held:
     """True after an acknowledgement of unknown outcome, or an extension of a lease."""
 
     def delivery(self, call: Call) -> str:
-        """The handle of the delivery that an acknowledgement or an extension is about."""
-        handle = str(call.invoke.value[0])
-        return self.renewed.get(handle, handle)
+        """The handle of the delivery that an acknowledgement or an extension is about. If it names none, that is the
+        last delivery whose answer came before it.
+        """
+        value = call.invoke.value
+        if isinstance(value, list) and value:
+            handle = str(value[0])
+            return self.renewed.get(handle, handle)
+        came = [lease for lease in self.leases if lease.call.end is not None and lease.call.end <= call.start]
+        return max(came, key=lambda lease: lease.call.start).handle if came else ""
 
 
 class Leases:
@@ -283,8 +289,8 @@ def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, in
                 life.handles.setdefault(life.delivery(call), call)
             else:
                 life.perhaps = True
-                if f == "extend" and done is not None and done.type == "ok":
-                    life.renewed[done.value[0]] = life.delivery(call)
+                if f == "extend" and done is not None and done.type == "ok" and isinstance(done.value, list):
+                    life.renewed.update({str(handle): life.delivery(call) for handle in done.value[:1]})
     return held, last
 
 
