@@ -137,7 +137,7 @@ def test_recording(follower: Follower) -> None:
     for block in blocks("recording"):
         if block.heading not in (SERVERS, COMPILED):
             follower.follow(block)
-    assert follower.commands == 5
+    assert follower.commands == 3
     assert not list(Path().glob("*.html")), "no violation was recorded"
     assert {"history.jsonl", "refused.jsonl", "faults.jsonl"} <= {path.name for path in Path().iterdir()}
 
