@@ -114,6 +114,12 @@ class TopicLayout:
         return next((node for node, at in self.endpoints.items() if at == (host, int(port or 0))), None)
 
 
+PROXIES: Final = "CID_DefaultHeartBeatSyncerTopic"
+"""The group in which proxies tell one another of their clients (`HeartbeatSyncer`). A broker that makes groups by itself,
+as is the default, makes this one for the first proxy; ours make none, and the proxies would ask for ever.
+"""
+
+
 def topic_layout(
     context: RunContext,
     topic: str,
@@ -140,7 +146,7 @@ def topic_layout(
         endpoints=Endpoints({s.node.name: s for s in context.deployment.servers() if s.group is not None}),
         nameservers=record.endpoints("namesrv"),
         controllers=record.endpoints("controller"),
-        consumers=tuple(consumers),
+        consumers=(*consumers, *([PROXIES] if record.endpoints("proxy") else [])),
         message_type=message_type,
         orderly=tuple(orderly),
     )

@@ -20,7 +20,7 @@ from workloads.brokers import Beliefs, BrokerClient
 from workloads.clients import Foreign, Grpc, Native, Producer, Producers, Remoting
 from workloads.log import LogWorkload
 from workloads.masters import Masters
-from workloads.places import topic_layout
+from workloads.places import PROXIES, topic_layout
 from workloads.queue import QueueWorkload
 
 
@@ -64,6 +64,13 @@ def test_each_queue_is_a_topic_of_its_own_where_the_client_chooses_the_queue() -
     apart = topic_layout(context(), "log-7f", 2, apart=True)
     assert apart.keys == ["log-7f-a0:a:0", "log-7f-a1:a:0", "log-7f-b0:b:0", "log-7f-b1:b:0"]
     assert apart.topics("b") == {"log-7f-b0": 1, "log-7f-b1": 1}
+
+
+def test_proxies_have_their_group() -> None:
+    """Without it they never hear of one another's clients: seen in every run with proxies, once a second in a log."""
+    assert topic_layout(context(), "log-7f", 2, ["g"]).consumer_groups == ("readers-7f", "g")
+    proxy = ServerRecord("n2", "proxy", "n2", {"proxy": 8081})
+    assert topic_layout(context(proxy), "log-7f", 2, ["g"]).consumer_groups == ("readers-7f", "g", PROXIES)
 
 
 @pytest.mark.parametrize(
