@@ -115,8 +115,8 @@ class TopicLayout:
 
 
 PROXIES: Final = "CID_DefaultHeartBeatSyncerTopic"
-"""The group in which proxies tell one another of their clients (`HeartbeatSyncer`). A broker that makes groups by itself,
-as is the default, makes this one for the first proxy; ours make none, and the proxies would ask for ever.
+"""The group in which proxies report their clients to one another (`HeartbeatSyncer`). A broker that makes groups by
+itself, as is the default, makes this one for the first proxy; ours make none, and the proxies would ask for ever.
 """
 
 
