@@ -49,6 +49,7 @@ from workloads.consume.sender import Sender
 from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
 from workloads.places import Queue, queue_of
+from workloads.proxy_pops import start_at_zero
 from workloads.resets import RESET, Resets
 
 if TYPE_CHECKING:
@@ -386,6 +387,8 @@ class ConsumeWorkload(MessageWorkload):
         """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
         self.group = f"members-{context.run}"
         await self.make(context, [self.group], fifo=[self.group] if self.fifo else [])
+        if self.grpc:
+            await start_at_zero(self.places, self.group)
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
         through = PROXY_REMOTING if self.options.library == "remoting-proxy" else NAMESRV
