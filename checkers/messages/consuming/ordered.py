@@ -18,6 +18,7 @@ from checkers.messages.consuming.resets import PAST, MemberResets
 from checkers.messages.consuming.stored import stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
+from checkers.messages.reports import Life
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
 from results.verdict import CheckResult, Excuse
@@ -27,6 +28,12 @@ _LEASE_S: Final = 60.0
 
 _EARLY_S: Final = 1.0
 """So much before its end an invisible duration may be over: brokers count from the pop, and round."""
+
+_NEAR_S: Final = 0.02
+"""Two processes' times are compared no closer: a report needs some milliseconds to arrive, by which their clocks are
+compared (`infra.systems.rocketmq.applications.process.Clock`). Brokers hand a popped queue over faster."""
+
+_AT_ONCE: Final = "another process reported the end of the earlier one so little later: nobody knows their order"
 
 _EXPIRED: Final = "the invisible duration of the first one was over, and its process still worked on it"
 
@@ -71,18 +78,20 @@ class Ordered:
                 parts.setdefault((delivery.key, values.get(delivery.id)), []).append(delivery)
         early: list[Case] = []
         resets = MemberResets(run.history)
-        passed = unsure = 0
+        passed = unsure = close = 0
+        near = int(_NEAR_S * SECOND) if self.within is not None else 0
         for key, of in stored(run).queues.items():
             owed: dict[str | None, dict[int, Any]] = {}
             for offset, id in of.items():
                 if subscribed(tags.get(id), self.wanted):
                     owed.setdefault(values.get(id), {})[offset] = id
             for value, messages in owed.items():
-                queue = _Queue(key, messages, parts.get((key, value), []), self._finished, resets)
+                queue = _Queue(key, messages, parts.get((key, value), []), self._finished, resets, near)
                 early += queue.early
                 passed += queue.passed
                 unsure += queue.unsure
-        shared = [case for (key, _), deliveries in parts.items() for case in _shared(key, deliveries)]
+                close += queue.close
+        shared = [case for (key, _), deliveries in parts.items() for case in _shared(key, deliveries, near)]
         expired = [case for case in shared if self.leased and case.about]
         shared = [case for case in shared if case not in expired]
         lost = [case for case in shared if _lock_lost(scene, case)]
@@ -103,6 +112,8 @@ class Ordered:
             stats["sequences"] = len(parts)
         unknown = None if count else "no message was delivered to any member"
         excuses = [Excuse("out-of-order", passed, PAST)] if passed else []
+        if close:
+            excuses.append(Excuse("out-of-order", close, _AT_ONCE, _NEAR_S))
         if unsure:
             excuses.append(Excuse("out-of-order", unsure, UNSURE))
         if expired:
@@ -123,7 +134,8 @@ class _Queue:
     """The deliveries of one queue in order of time.
 
     early   deliveries of a message before all earlier ones were finished. passed: messages that a reset passed over.
-    unsure  messages that may have been acknowledged, and behind which the queue went on.
+    unsure  messages that may have been acknowledged, and behind which the queue went on. close: messages that another
+            process finished less than `near` (ns) after a later one was delivered.
     """
 
     def __init__(
@@ -133,17 +145,23 @@ class _Queue:
         deliveries: list[Delivery],
         finishes: Callable[[Delivery], bool],
         resets: MemberResets,
+        near: int,
     ) -> None:
         self.key, self._order, self._resets = key, sorted(owed), resets
         self._done: set[int] = set()
         self._open: set[int] = set()
-        self._first = self.passed = self.unsure = 0
+        self._near: dict[int, Life] = {}
+        self._first = self.passed = self.unsure = self.close = 0
         self.early: list[Case] = []
-        steps = [(d.start, 1, d) for d in deliveries]
-        steps += [(d.worked, 0, d) for d in deliveries if d.worked is not None and (d.unsure or finishes(d))]
-        for _, begins, delivery in sorted(steps, key=lambda step: step[:2]):
-            if begins:
+        steps = [(d.start, 2, d) for d in deliveries]
+        for d in deliveries:
+            if d.worked is not None and (d.unsure or finishes(d)):
+                steps += [(d.worked - near, 0, d), (d.worked, 1, d)]
+        for _, kind, delivery in sorted(steps, key=lambda step: step[:2]):
+            if kind == 2:
                 self._begin(delivery)
+            elif kind == 0:
+                self._near[delivery.offset] = delivery.life
             elif delivery.unsure:
                 self._open.add(delivery.offset)
             else:
@@ -155,9 +173,15 @@ class _Queue:
         if self._waits(d):
             self._advance(min(d.offset, self._resets.beyond(self.key, d.start)))
             self.passed += self._first - before
-        while self._waits(d) and self._order[self._first] in self._open:
-            self.unsure += 1
-            self._done.add(self._order[self._first])
+        while self._waits(d):
+            first = self._order[self._first]
+            if first in self._open:
+                self.unsure += 1
+            elif self._near.get(first, d.life) != d.life:
+                self.close += 1
+            else:
+                break
+            self._done.add(first)
             self._advance(0)
         if self._waits(d):
             text = (
@@ -177,12 +201,14 @@ class _Queue:
             self._first += 1
 
 
-def _shared(key: str, deliveries: list[Delivery]) -> Iterator[Case]:
-    """Yields deliveries that overlap with one of another process; `about`: the first one's duration was over."""
+def _shared(key: str, deliveries: list[Delivery], near: int) -> Iterator[Case]:
+    """Yields deliveries that overlap with one of another process for longer than `near` (ns); `about`: the first one's
+    duration was over.
+    """
     last: Delivery | None = None
     for delivery in sorted(deliveries, key=lambda each: each.start):
         end = None if last is None else last.worked
-        if last is not None and last.life != delivery.life and end is not None and end > delivery.start:
+        if last is not None and last.life != delivery.life and end is not None and end > delivery.start + near:
             text = f"{last.life} worked on offset {last.offset} of {key} until {clock(end)}, "
             text += f"{delivery.life} on offset {delivery.offset} from {clock(delivery.start)}"
             over = last.over is not None and last.over - int(_EARLY_S * SECOND) <= delivery.start
