@@ -22,7 +22,7 @@ OTHERS = {
     ("harness/plan/plan.py", "delay"),
     ("harness/generator/__init__.py", "delay"),
     ("harness/generator/timing.py", "delay"),
-    ("harness/check/examine.py", "log"),
+    ("harness/check/foreign_messages.py", "log"),
     ("harness/check/foreign_messages.py", "queue"),
     ("harness/check/templates.py", "consume"),
     ("harness/check/templates.py", "log"),
