@@ -9,10 +9,10 @@ every replica, so that it is known which messages the group should have got.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import harness.generator as gen
 from checkers.messages.consumer_times import HEARTBEAT_S, LOCK_S, ORDERLY_S, QUIET_S, SETTLED_S, delay_s
@@ -20,9 +20,7 @@ from harness.api import Client, RunContext
 from harness.generator import Generator, Invocation, Source
 from harness.plan.plan import Plan, PlanError
 from infra.machines.api import Share
-from infra.options import Seconds, option
 from infra.systems.rocketmq.applications.java import JavaProgram
-from infra.systems.rocketmq.applications.library import Library
 from infra.systems.rocketmq.applications.own import OwnProgram
 from infra.systems.rocketmq.servers import NAMESRV, PROXY
 from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
@@ -37,14 +35,13 @@ from workloads.consume.crew import Consumers
 from workloads.consume.group_changes import (
     AWAY_S,
     COPIED_AWAY_S,
-    KINDS,
     SETTINGS,
     UPDATE,
     USUAL,
-    Changes,
     GroupChanges,
 )
 from workloads.consume.modes import MODE, start_with
+from workloads.consume.options import DIRECT, ConsumeOptions
 from workloads.consume.sender import Sender
 from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
@@ -68,9 +65,6 @@ _READS_S: Final = 60.0
 REQUEST_S: Final = 2.0
 """The time between two requests to the master of a broker group for the members of the group."""
 
-_DIRECT: Final = ("remoting", "lite-pull")
-"""The libraries that talk to the brokers."""
-
 _GRPC_AGAIN: Final = 16
 """The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
 
@@ -91,121 +85,11 @@ _POP_INVISIBLE_S: Final = 10
 
 _TRIES: Final = 3
 
-_MODES_S: Final = 5.0
-"""The least time between two changes of the mode."""
-
-_CHANGES_S: Final = 5.0
-"""The least time between two changes of the group."""
-
 _RESTORE: Final = 40
 _RESTORE_S: Final = 0.5
 """A request of the final phase for the group's settings is sent so often, and after so long again."""
 
 _COMMIT_MS: Final = 5000
-
-_MEMBERS_RESET_S: Final = 15.0
-"""The least time between two resets that members execute: a push consumer stops for 10 s for each one
-(`MQClientInstance.resetOffset`)."""
-
-
-@dataclass(frozen=True)
-class ConsumeOptions:
-    """The options of the workload."""
-
-    members: int = option(3, "Members of the group, each in a process of its own.", low=1, high=4)
-    listener: Literal["concurrently", "orderly", "broadcast"] = option(
-        "concurrently",
-        "How members consume. With broadcast, each one gets everything. With grpc-push and grpc-simple, orderly means "
-        "FIFO: the messages of a message group are in order.",
-    )
-    library: Library = option(
-        "remoting",
-        "The members' client: of the remoting protocol, a push consumer or one that polls (lite-pull), or a push "
-        "consumer through a proxy; of gRPC, a push or a simple consumer.",
-    )
-    mode: Literal["pull", "pop"] = option(
-        "pull",
-        "With --library remoting: the members pull, or they pop, as an administrator sets it "
-        "(SET_MESSAGE_REQUEST_MODE).",
-    )
-    mode_changes_every: Seconds = option(
-        Seconds(0), "With --mode pop: so often an administrator changes between pull and pop. 0: never."
-    )
-    application: str | None = option(
-        None,
-        "A program of your own in place of the harness' members: a folder with an executable `run` (docs/clients.md).",
-        metavar="FOLDER",
-    )
-    filter: Literal["none", "tag", "sql"] = option(
-        "none",
-        "What the group subscribes to: everything, or messages with the tags a and b, named as tags or by SQL92.",
-    )
-    failing: float = option(0.0, "Of so many messages (%) the first attempts fail.", low=0, high=50)
-    fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
-    max_attempts_again: int = option(
-        1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
-    )
-    delay_level: int = option(
-        0,
-        "With --library remoting: a consumer names this delay level for a message that failed "
-        "(`delayLevelWhenNextConsume`). 0: none, the broker chooses.",
-        low=0,
-        high=5,
-    )
-    slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
-    producer: Literal["harness", "java"] = option(
-        "harness",
-        "The client that sends: our own, or RocketMQ's Java client on a node of its own, which sends one by one, in "
-        "batches, asynchronously and one-way.",
-    )
-    large: float = option(
-        0.0,
-        "With --producer java: so many messages (%) have 128 KiB, and a tenth of them almost maxMessageSize (4 MiB).",
-        low=0,
-        high=5,
-    )
-    requests: float = option(
-        0.0,
-        "With --producer java and --library remoting: so many messages (%) are requests, whose producer waits for the "
-        "reply of a member.",
-        low=0,
-        high=50,
-    )
-    renewed: float = option(
-        0.0,
-        "With --library grpc-simple: for so many messages (%) a consumer requests a new invisible duration, and works "
-        "on them for longer than the first one.",
-        low=0,
-        high=20,
-    )
-    acked_twice: float = option(
-        0.0, "With --library grpc-simple: so many messages (%) are acknowledged a second time.", low=0, high=50
-    )
-    resets: Seconds = option(
-        Seconds(0),
-        "How often an administrator resets the group's offsets: of one queue to an offset, or of all to a time or to "
-        "the end. 0: never.",
-    )
-    reset_by: Literal["brokers", "members"] = option(
-        "brokers",
-        "With --resets: brokers reset the offsets themselves, or ask the connected members to, as by default in 5.1 "
-        "(only to a time or to the end).",
-    )
-    group_changes_every: Seconds = option(
-        Seconds(0), "How often an administrator changes the group itself (`group_changes`). 0: never."
-    )
-    group_changes: Changes = option(
-        "settings",
-        "With --group-changes-every: settings (the group may not consume for some seconds, or gets another limit of "
-        "retries), queues (another number of retry queues), deletions (it is deleted with or without its offsets, and "
-        "made again), or all, but queues.",
-    )
-    group_changes_at: Literal["all", "masters"] = option(
-        "all", "The brokers that get these changes: all, or the masters, as with mqadmin updateSubGroup -c."
-    )
-    member_goes_every: Seconds = option(
-        Seconds(20), "How often each member crashes or leaves, on average; it is back after 2 s. 0: never."
-    )
 
 
 class ConsumeWorkload(MessageWorkload):
@@ -228,67 +112,11 @@ class ConsumeWorkload(MessageWorkload):
                 f"{self.options.members} members{', an administrator' if resets or changes else ''} and two producers"
             )
         self.group = ""
-        self.grpc = self.options.library.startswith("grpc")
-        self.fifo = self.grpc and self.options.listener == "orderly"
-        if self.grpc and self.options.listener == "broadcast":
-            raise PlanError(
-                f"listener is 'broadcast'; with --library {self.options.library} concurrently and orderly are right"
-            )
-        if self.fifo and self.options.producer == "java":
-            raise PlanError(
-                f"producer is 'java', which has no message groups; with {self.options.library} orderly, harness is "
-                "right"
-            )
-        if self.options.library == "lite-pull":
-            if self.options.listener != "concurrently":
-                raise PlanError(
-                    f"listener is {self.options.listener!r}; with --library lite-pull concurrently is right"
-                )
-            if self.options.failing:
-                raise PlanError("failing needs another library than lite-pull, which tries nothing again")
-        again = _GRPC_AGAIN if self.grpc else self.options.max_attempts_again
-        self.again = again
-        if self.options.failing and self.options.listener == "broadcast":
-            raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
-        self.pops = self.options.library == "grpc-simple" and self.options.application is None
-        for name in ("renewed", "acked_twice"):
-            if getattr(self.options, name) and not self.pops:
-                raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --library grpc-simple")
-            if getattr(self.options, name) and self.fifo:
-                raise PlanError(f"{name} is {getattr(self.options, name):g}; it needs --listener concurrently")
-        if self.options.large and self.options.producer != "java":
-            raise PlanError(f"large is {self.options.large:g}; it needs --producer java")
-        if self.options.requests and (
-            self.options.producer != "java"
-            or self.options.library != "remoting"
-            or self.options.application is not None
-            or self.options.listener == "broadcast"
-            or self.options.filter != "none"
-        ):
-            raise PlanError(
-                f"requests is {self.options.requests:g}; it needs --producer java, --library remoting, another "
-                "listener than broadcast, and neither --application nor --filter"
-            )
-        if resets and self.options.listener == "broadcast":
-            raise PlanError("resets needs another listener than broadcast: each member keeps its own offsets")
-        if self.options.reset_by == "members" and self.options.resets < _MEMBERS_RESET_S:
-            raise PlanError(
-                f"resets is {self.options.resets:g} s; with --reset-by members at least {_MEMBERS_RESET_S:g} s is "
-                "right: a member stops for 10 s for each"
-            )
-        plain = self.options.library.startswith("remoting") and self.options.listener == "concurrently"
-        if self.options.delay_level and not (plain and self.options.failing):
-            raise PlanError(
-                f"delay_level is {self.options.delay_level}; it needs --library remoting, --listener concurrently and "
-                "--failing"
-            )
-        if self.local_proxies and not self.grpc:
-            raise PlanError(
-                f"proxy.proxyMode is local; with --library {self.options.library} cluster is right: only gRPC clients "
-                "follow the masters"
-            )
-        self._check_mode()
-        self._check_changes()
+        self.options.check(self.local_proxies)
+        self.grpc, self.fifo = self.options.grpc, self.options.fifo
+        self.pops, self.popping = self.options.pops, self.options.popping
+        self.changes = self.options.changes
+        self.again = again = _GRPC_AGAIN if self.grpc else self.options.max_attempts_again
         self.work = Work(
             self.options.failing,
             self.options.fails,
@@ -313,7 +141,7 @@ class ConsumeWorkload(MessageWorkload):
         self.drain_s = DRAIN_S + waits + self.quiet_s
         self.final_limit_s = self.drain_s + _READS_S
         # A proxy has the members' heartbeats, and pops need no queues.
-        self.direct = self.options.library in _DIRECT and self.options.application is None and not self.popping
+        self.direct = self.options.library in DIRECT and self.options.application is None and not self.popping
         self.lags = self.direct and self.options.listener != "broadcast"
         # A member that was killed keeps the locks of its queues.
         locks = self.options.listener == "orderly"
@@ -323,56 +151,9 @@ class ConsumeWorkload(MessageWorkload):
         self._crew: Consumers | None = None
         self._sender: Sender | None = None
 
-    def _check_mode(self) -> None:
-        """Raises PlanError for options that do not go with the mode."""
-        options = self.options
-        self.popping = options.mode == "pop"
-        if options.mode_changes_every and not self.popping:
-            raise PlanError(f"mode_changes_every is {options.mode_changes_every:g} s; it needs --mode pop")
-        if not self.popping:
-            return
-        if options.library != "remoting" or options.application is not None or options.listener != "concurrently":
-            raise PlanError("mode is 'pop'; it needs --library remoting, --listener concurrently, and no --application")
-        for name in ("failing", "resets"):
-            if getattr(options, name):
-                raise PlanError(f"{name} is {getattr(options, name):g}; with --mode pop only 0 is right")
-        if options.mode_changes_every and options.mode_changes_every < _MODES_S:
-            raise PlanError(
-                f"mode_changes_every is {options.mode_changes_every:g} s; at least {_MODES_S:g} s is right: members "
-                "look at it every 20 s"
-            )
-
-    def _check_changes(self) -> None:
-        """Raises PlanError for options that do not go with changes of the group."""
-        options = self.options
-        every = options.group_changes_every
-        self.changes = KINDS[options.group_changes]
-        if options.listener == "orderly" or options.application is not None:
-            # Without its offset a queue may begin again, or further on: no order, and unknown owners.
-            self.changes = [kind for kind in self.changes if kind != "clean"]
-        if not every:
-            if options.group_changes_at == "masters":
-                raise PlanError("group_changes_at is 'masters'; it needs --group-changes-every")
-            return
-        if every < _CHANGES_S:
-            raise PlanError(
-                f"group_changes_every is {every:g} s; at least {_CHANGES_S:g} s is right: between two changes the "
-                "members must catch up"
-            )
-        for name in ("resets", "mode_changes_every"):
-            if getattr(options, name):
-                raise PlanError(f"{name} is {getattr(options, name):g}; with --group-changes-every only 0 is right")
-        if "queues" in self.changes and not options.failing:
-            raise PlanError("group_changes is 'queues'; it needs --failing: nothing else uses the retry queues")
-        if "delete" in self.changes and (options.library not in _DIRECT or self.popping):
-            raise PlanError(
-                f"group_changes is {options.group_changes!r}; deletions need --library remoting or lite-pull, and "
-                "--mode pull: settings or queues is right"
-            )
-
     @property
     def kinds(self) -> Sequence[str]:
-        return [] if self.options.library in _DIRECT else [PROXY]
+        return [] if self.options.library in DIRECT else [PROXY]
 
     def shares(self) -> Sequence[Share]:
         if self.options.application is not None:

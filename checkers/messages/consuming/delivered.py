@@ -109,8 +109,8 @@ class Delivered:
             excuses.append(Excuse("retry-lost", judged.open, "the run ended before their delay was over"))
         if judged.acknowledging:
             excuses.append(Excuse("retry-lost", judged.acknowledging, UNSURE))
-        excuses += [Excuse(rule, n, PAST) for rule, n in judged.passed.items()]
-        excuses += [Excuse(rule, n, CLEANED) for rule, n in judged.cleaned.items()]
+        excuses += [Excuse(rule, n, PAST) for rule, n in judged.passed.items() if n]
+        excuses += [Excuse(rule, n, CLEANED) for rule, n in judged.cleaned.items() if n]
         reason = f"{many(count, 'message')} for the group, {len(told.deliveries):,} deliveries"
         if told.problems:
             _, life, text = told.problems[0]

@@ -64,6 +64,7 @@ from infra.systems.rocketmq.topologies.layout import (
     Layout,
     NodeRoles,
     groups,
+    proxies_inside,
 )
 from infra.systems.rocketmq.topologies.members import further_ports, further_settings
 from infra.systems.rocketmq.topologies.starting import check_space, read_back, stages_of
@@ -86,10 +87,6 @@ GIVEN: Final = "given"
 
 ALONE: Final = "a broker locks queues without asking the others of its group, and keeps the locks in memory"
 """The reason why queues may have two holders after a change of master, or a restart."""
-
-
-MODE: Final = "proxyMode"
-"""The proxies' setting, cluster or local (`ProxyMode`)."""
 
 
 class RocketmqTopology(ABC):
@@ -127,13 +124,8 @@ class RocketmqTopology(ABC):
         self.settings = given
         self._compared: list[Build] | None = None
         self._chosen = chosen(given.settings, list(MAIN_CLASSES), OURS, "the server's own configuration has them")
-        mode = self._chosen[PROXY].get(MODE, "cluster").lower()
-        if mode not in ("cluster", "local"):
-            raise SettingsError(f"setting 'proxy.{MODE}': cluster and local are right, not {mode!r}")
-        self._local = mode == "local"
+        self._local = proxies_inside(self._chosen[PROXY], given.kinds)
         """True if each broker's process has a proxy inside, and no other proxies are there."""
-        if self._local and PROXY not in given.kinds:
-            raise SettingsError(f"setting 'proxy.{MODE}' is local, and no client here uses a proxy")
         self._checked = not given.settings
         self._mends: list[Share] | None = None
         self._nodes: list[Node] = []
@@ -281,14 +273,13 @@ class RocketmqTopology(ABC):
         def furnish(node: Node) -> None:
             homes = [f"{DATA}/{kind}" for kind in self._kinds_at(node)]
             # The proxy of 5.1.1 writes a file into `conf`, and ends if that folder does not exist.
-            conf = f"{DATA}/{BROKER if self._local else PROXY}/conf"
-            node.run(["mkdir", "-p", DATA, LOG, TMP, *homes, conf])
+            node.run(["mkdir", "-p", DATA, LOG, TMP, *homes, f"{DATA}/{BROKER if self._local else PROXY}/conf"])
             node.write(_LOGBACK, logback)
             self.readdress(node)
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(furnish, self._nodes))
-        check_space(self._nodes, self._configured_at)
+        check_space(self._nodes, lambda node: self._configured_at(node.name))
         self._archives = class_data.archives_on(self._nodes[0])
         self._java_version = java_version(self._nodes[0])
 
@@ -299,13 +290,13 @@ class RocketmqTopology(ABC):
         """The reason why a node keeps its address. Brokers register theirs; the peers' configuration has all others."""
         if self.traits.raft_log:
             return "the members of the Raft log have one another's addresses in their configuration"
-        fixed = [kind for kind in self._with_local(self._places[node].kinds) if kind != BROKER]
+        fixed = [kind for kind in self._configured_at(node) if kind != BROKER]
         return (
             f"the configuration of other servers, or of clients, has the address of its {fixed[0]}" if fixed else None
         )
 
     def readdress(self, node: Node) -> None:
-        for kind in self._configured_at(node):
+        for kind in self._configured_at(node.name):
             node.write(settings_file(kind), rendered(kind, self.settings_of(kind, node)))
 
     def servers(self, node: Node) -> Sequence[Server]:
@@ -338,11 +329,9 @@ class RocketmqTopology(ABC):
     def _kinds_at(self, node: Node) -> Sequence[str]:
         return self._places[node.name].kinds
 
-    def _configured_at(self, node: Node) -> Sequence[str]:
+    def _configured_at(self, node: str) -> Sequence[str]:
         """The kinds of servers of a node, and `proxy` if its broker has one inside."""
-        return self._with_local(self._kinds_at(node))
-
-    def _with_local(self, kinds: Sequence[str]) -> Sequence[str]:
+        kinds = self._places[node].kinds
         return [*kinds, PROXY] if self._local and BROKER in kinds else kinds
 
     def _server(

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from infra.machines.api import SettingsError
 from infra.options import option
+from infra.systems.rocketmq.servers import PROXY
 from results.deployment import Traits
 
 CLUSTER: Final = "harness"
@@ -94,3 +95,16 @@ def first_nodes(nodes: Sequence[str], brokers: int | None) -> Sequence[str]:
     if brokers > len(nodes):
         raise SettingsError(f"brokers is {brokers}; 1 to {len(nodes)}, as many as there are nodes, is right")
     return nodes[:brokers]
+
+
+def proxies_inside(proxy: Mapping[str, str], kinds: Collection[str]) -> bool:
+    """True if each broker's process has a proxy inside, by the settings of proxies (`proxyMode`, `ProxyMode`).
+
+    kinds: the further kinds of servers of the run. Raises SettingsError.
+    """
+    mode = proxy.get("proxyMode", "cluster").lower()
+    if mode not in ("cluster", "local"):
+        raise SettingsError(f"setting 'proxy.proxyMode': cluster and local are right, not {mode!r}")
+    if mode == "local" and PROXY not in kinds:
+        raise SettingsError("setting 'proxy.proxyMode' is local, and no client here uses a proxy")
+    return mode == "local"
