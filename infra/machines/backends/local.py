@@ -58,6 +58,7 @@ _SCRIPTS: Final = Path(scripts.__file__).parent
 _TOOLS: Final = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tar": "tar"}
 """Program -> the Debian package that holds it."""
 _OWNER: Final = "owner.json"
+_LINK_S: Final = 2.0
 _NAMESPACES: Final = (
     *("unshare", "--net", "--mount", "--propagation", "slave"),
     *("--pid", "--fork", "--kill-child=KILL", "--mount-proc"),
@@ -219,11 +220,11 @@ class _Switch:
     def __init__(self, state: Path, spec: ClusterSpec, rootfs: Path, subnet: Subnet) -> None:
         self._state = state
         shares = [word for share in spec.shares for word in (str(share.source.resolve()), share.path)]
-        uplink = f"jx-{digest(spec.run_id)[:8]}"
-        script = [str(_SCRIPTS / "switch.sh"), str(_SCRIPTS), str(state), str(rootfs), uplink, subnet.control, *shares]
+        self._uplink = f"jx-{digest(spec.run_id)[:8]}"
+        script = [str(_SCRIPTS / "switch.sh"), str(_SCRIPTS), str(state), str(rootfs), self._uplink, subnet.control]
         # fd 9: lets the switch, in its own network, put the other end of a cable into this machine's network.
         enter = 'exec 9</proc/self/ns/net; [ -z "$1" ] || echo $$ >"$1/cgroup.procs"; shift; exec "$@"'
-        argv = ["sh", "-c", enter, "sh", str(cluster_group("local") or ""), *_NAMESPACES, "sh", *script]
+        argv = ["sh", "-c", enter, "sh", str(cluster_group("local") or ""), *_NAMESPACES, "sh", *script, *shares]
         with (state / "switch.log").open("ab") as out:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd="/", start_new_session=True
@@ -275,7 +276,10 @@ class _Switch:
         self._process.stdin.close()
 
     def end(self) -> None:
-        """Closes its stdin, and waits for its end with all its nodes; kills it if it does not end."""
+        """Closes its stdin, and waits for its end with all its nodes; kills it if it does not end.
+
+        Its link goes a little later: the kernel removes a network that has no processes when it has time.
+        """
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -283,6 +287,9 @@ class _Switch:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        until = time.monotonic() + _LINK_S
+        while Path("/sys/class/net", self._uplink).exists() and time.monotonic() < until:
+            time.sleep(0.005)
 
 
 def _pid_of(state: Path, name: str) -> int:

@@ -49,16 +49,24 @@ class Clock:
     An event may wait in a pipe, for longer than two processes need to hand a message over. The fastest event so far
     shows how the clocks differ, but for its own way. The time of another one is too late by at most that, and never
     later than its arrival. The clock must be monotonic: no setting of the time may move it.
+
+    Threads share a pipe: one may take the time first, and write last. So own times may go back a little, and that is
+    kept. But the events that follow a faster one come no earlier than those before it, which had the larger difference:
+    each thread's events stay in their order.
     """
 
     def __init__(self) -> None:
         self._difference: int | None = None
+        self._last = self._earliest = 0
 
     def time(self, own_us: int, arrived: int) -> int:
         """The time (ns) of an event, by this machine's clock."""
         own = own_us * 1000
-        self._difference = arrived - own if self._difference is None else min(self._difference, arrived - own)
-        return own + self._difference
+        if self._difference is None or arrived - own < self._difference:
+            self._difference, self._earliest = arrived - own, self._last
+        at = max(own + self._difference, self._earliest)
+        self._last = max(self._last, at)
+        return at
 
 
 class _Awaited(NamedTuple):
