@@ -35,6 +35,7 @@ from tests.stories import S, TimedStory
 GOOD = {"concurrently": {}, "filtered": {"filtered": True}, "orderly": {"orderly": True},
         "grouped": {"orderly": True, "grouped": True},
         "orderly, filtered": {"orderly": True, "filtered": True}, "reset": {"resets": True},
+        "late crash": {"late_crash": True},
         "orderly, reset": {"resets": True, "orderly": True}, "filtered, reset": {"resets": True, "filtered": True},
         }  # fmt: skip
 
@@ -76,6 +77,7 @@ FINDS = {
     Bug.LEAK: ("filtered-delivered", {"filtered": True}),
     Bug.LOST_RETRY: ("retry-lost", {}),
     Bug.AGAIN: ("redelivered-to-holder", {}),
+    Bug.REWOUND: ("redelivered-late", {"late_crash": True}),
     Bug.HASTY: ("retried-early", {}),
     Bug.UNBURIED: ("not-dead-lettered", {}),
     Bug.TWICE: ("dead-lettered-twice", {}),

@@ -63,6 +63,7 @@ class Bug(Enum):
     BACK = "the master knows a deleted group"
     STALL = "for 35 s, nobody gets a message of one queue"
     WIPED = "a deletion that keeps the offsets loses them"
+    REWOUND = "now and then an owner begins far below the committed offset"
 
 
 @dataclass
@@ -117,7 +118,10 @@ class Group:
         resets: bool = False,
         grouped: bool = False,
         changes: bool = False,
+        late_crash: bool = False,
     ) -> None:
+        self.late_crash = late_crash
+        """True if a member crashes long after the load: all that it has finished is committed then."""
         self.changes, self.change_due = changes, 1.0
         self.settings: dict[str, Any] | None = dict(USUAL)
         """None: the group is deleted."""
@@ -334,6 +338,7 @@ class Group:
         return self.settings
 
     def _live(self, member: _Member, now: float) -> None:
+        late = self.late_crash and LOAD_S + 25 <= now < LOAD_S + 25 + _STEP
         if not member.alive and now >= member.back:
             life = member.life + 1
             member.__init__(member.name, life, True, commits=now + _COMMIT)  # type: ignore[misc]
@@ -342,7 +347,9 @@ class Group:
             member.told.append((now + 0.002, ["started", member.client]))
             self.unnamed.append((now, member.client))
             self.rebalance = now + _REBALANCE
-        elif member.alive and now < LOAD_S and self.dice.random() < _STEP / 12:
+        elif member.alive and (
+            (now < LOAD_S and self.dice.random() < _STEP / 12) or (late and member is self.members[0])
+        ):
             member.told = [each for each in member.told if each[0] <= now]
             self._tell("crash", member, now)
             self.retries += [(now + 1, work.id, work.attempt) for work in member.open if work.key.startswith("%")]
@@ -390,6 +397,9 @@ class Group:
                     begin = self.dice.choice([0, len(self.logs[key])])
                 if self.bug is Bug.SKIP and begin < len(self.logs[key]) - 1 and self.dice.random() < 0.5:
                     begin += 1
+                    self.planted += 1
+                if self.bug is Bug.REWOUND and now > LOAD_S and begin > 5 and self.dice.random() < 0.5:
+                    begin -= 5
                     self.planted += 1
                 owner.at[key], owner.finished[key] = begin, set()
         for member in there:

@@ -338,7 +338,10 @@ class ConsumeWorkload(MessageWorkload):
         listener = self.options.listener
         wanted = self.wanted
         holds = not (self.grpc or self.popping)
-        delivered = Delivered(wanted, holds=holds, quiet_s=self.quiet_s - 2, in_order=self.pops and self.fifo)
+        commits = self.options.application is None
+        delivered = Delivered(
+            wanted, holds=holds, quiet_s=self.quiet_s - 2, in_order=self.pops and self.fifo, commits=commits
+        )
         of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
         if listener == "orderly":
             of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None, leased=self.pops))

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude, permission
-from checkers.base.timeline import RunTimeline, group_of
+from checkers.base.timeline import RunTimeline
 from checkers.messages.consumer_times import QUIET_S, delay_s
-from checkers.messages.consuming.calm import mode_times
 from checkers.messages.consuming.changes import CLEANED, GroupChanges
-from checkers.messages.consuming.resets import BACK, PAST, MemberResets
+from checkers.messages.consuming.redelivered import Redeliveries
+from checkers.messages.consuming.resets import PAST, MemberResets
 from checkers.messages.consuming.stored import Stored, stored
 from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
 from checkers.messages.ops import of_messages
@@ -30,28 +30,18 @@ from results.verdict import CheckResult, Excuse
 _SLACK_S: Final = 8.0
 """The time after a delay within which a message must come again: the schedule's period, and a pull."""
 
-_ACK_S: Final = 5.0
-"""The longest time between a success and the client's acknowledgement of it."""
-
-_TOGETHER_S: Final = 1.0
-"""Messages that were popped together have the same end of their invisible duration; it is reported with the work on
-each, and the reports take so long at most."""
-
-_EARLY_S: Final = 1.0
-"""So much before its end a duration may be over: brokers count from the pop, and round."""
-
-_POPPED_TOGETHER: Final = "popped in order with an earlier message of its queue that was not acknowledged in time"
-
 _SKIPPED: Final = "{n} messages were never delivered to the group, which committed an offset behind them"
 _AT_LEAST_ONCE: Final = "at-least-once"
 
 
 class Delivered:
     """`skipped-by-group`, `undelivered`, `retry-lost`, `filtered-delivered`, `altered-message`,
-    `redelivered-to-holder`.
+    `redelivered-to-holder`, `redelivered-late`.
 
     wanted  the tags that the group subscribes to; None: everything. holds: True if each queue belongs to one member;
             False: any member may get any message, and acknowledges it; then a committed offset proves nothing.
+    commits members that hold queues commit their offsets as RocketMQ's Java clients do, every few seconds. False:
+            nobody knows when they do.
     quiet_s a group that has got nothing for so long, with members in it, has got all that it will get.
     in_order   members pop in order: a broker gives out all that it popped together again from the first message on that
             was not acknowledged.
@@ -66,8 +56,10 @@ class Delivered:
         holds: bool = True,
         quiet_s: float = QUIET_S,
         in_order: bool = False,
+        commits: bool = True,
     ) -> None:
-        self.wanted, self.holds, self.quiet, self.in_order = wanted, holds, int(quiet_s * SECOND), in_order
+        self.wanted, self.holds, self.quiet = wanted, holds, int(quiet_s * SECOND)
+        self.in_order, self.commits = in_order, commits
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -76,7 +68,9 @@ class Delivered:
         """
         told, there, scene = takes(run.history, popped=not self.holds), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
-        judged = _Judged(run, told, there, self.wanted, scene, self.holds, self.quiet, self.in_order)
+        judged = _Judged(run, told, there, self.wanted, self.holds, self.quiet)
+        repeated = Redeliveries(run, told, scene, judged.resets, judged.changes,
+                                holds=self.holds, in_order=self.in_order, commits=self.commits)  # fmt: skip
         found = [
             *anomalies(scene, "skipped-by-group", judged.skipped, _SKIPPED),
             *anomalies(scene, "skipped-by-group", judged.reused, f"{_SKIPPED}; it had received another message "
@@ -88,11 +82,13 @@ class Delivered:
                        "filter does not match them"),
             *anomalies(scene, "altered-message", judged.altered, "{n} messages were delivered with another tag than "
                        "they were sent with"),
-            *anomalies(scene, "redelivered-to-holder", judged.repeated, "{n} messages came again to a process that had "
-                       "finished them and kept their queue"),
+            *anomalies(scene, "redelivered-to-holder", repeated.to_holder, "{n} messages came again to a process that "
+                       "had finished them and kept their queue"),
+            *anomalies(scene, "redelivered-late", repeated.late, "{n} messages came again that a process had finished "
+                       f"long before it {'lost their queue' if self.holds else 'ended'}"),
         ]  # fmt: skip
         count = sum(map(len, judged.owed.values()))
-        again = sum(judged.again.values())
+        again = sum(repeated.again.values())
         stats = {
             "messages": count,
             "deliveries": len(told.deliveries),
@@ -102,7 +98,7 @@ class Delivered:
             "quiet_s": round(judged.silent / SECOND, 1),
             "problems": len(told.problems),
         }
-        excuses = [Excuse("redelivered", n, f"{_AT_LEAST_ONCE}: {why}") for why, n in judged.again.items()]
+        excuses = [Excuse("redelivered", n, f"{_AT_LEAST_ONCE}: {why}") for why, n in repeated.again.items()]
         if there.partial:
             excuses.append(Excuse("undelivered", there.partial, "no one master shows them, and a replica lacks them"))
         if judged.open:
@@ -136,8 +132,8 @@ class _Judged:
     """The cases of each kind.
 
     owed   queue -> offset -> id of the messages that the group should have got. reused: messages at an offset from
-           which the group got another one: that one was lost. again: the reason why a message may
-           come again -> how often it did. open: failed messages whose next attempt was not due yet.
+           which the group got another one: that one was lost. open: failed messages whose next
+           attempt was not due yet.
            acknowledging: messages that may have been acknowledged, so that nobody knows if they come again.
     passed rule -> the number of messages that a reset of the group's offset may have passed over. cleaned: the same for
            a deletion of its offsets.
@@ -150,18 +146,10 @@ class _Judged:
         told: Takes,
         there: Stored,
         wanted: frozenset[str] | None,
-        scene: RunTimeline,
         holds: bool,
         quiet: int,
-        in_order: bool,
     ) -> None:
-        self.scene, self.holds, self.quiet = scene, holds, quiet
-        self.told = told
-        self.beside: dict[str, list[Delivery]] = {}
-        """Queue -> what members popped from it in order."""
-        for each in [*told.deliveries, *told.left] if in_order else []:
-            self.beside.setdefault(each.key, []).append(each)
-        self.modes = list(mode_times(run.history))
+        self.quiet, self.told = quiet, told
         self.resets = MemberResets(run.history)
         self.changes = GroupChanges(run.history)
         self.silent = min(told.quiet, told.until - self.changes.open_since(told.until))
@@ -213,8 +201,6 @@ class _Judged:
             for d in told.deliveries
             if d.id in tags and d.tag != tags[d.id] and d.life in tagging
         ]  # fmt: skip
-        self.again: Counter[str] = Counter()
-        self.repeated = list(self._repeated())
 
     def _passed(self, rule: str, key: str, offset: int, identity: Any) -> bool:
         """True if a reset may have led the group past a message; counts it under a rule."""
@@ -266,73 +252,6 @@ class _Judged:
             yield Case(last.start, last.end, [last.op],
                        f"message {identity} was {what} by {last.life} at {clock(last.end)} (attempt {last.attempt})",
                        last.key)  # fmt: skip
-
-    def _repeated(self) -> Iterator[Case]:
-        """Yields deliveries to a process that had finished the message, and kept the queue since; counts the others."""
-        finished: dict[Any, Delivery] = {}
-        used: Counter[Any] = Counter()
-        for delivery in self.told.deliveries:
-            # A message that was popped comes again from a retry topic, at another place.
-            place = (delivery.key, delivery.offset) if self.holds else delivery.id
-            before = finished.get(place)
-            if before is not None and (before.end or 0) < delivery.start and before.id == delivery.id:
-                why = self._why(before, delivery)
-                resets = self.resets.repeats(delivery)
-                if why is None and used[delivery.id] < resets:  # each reset brings a message back once
-                    used[delivery.id] += 1
-                    why = BACK
-                elif why is not None and resets:
-                    why = BACK
-                if why is None:
-                    ended = before.end or 0
-                    text = f"message {delivery.id} (offset {delivery.offset} of {delivery.key}) to {delivery.life} at "
-                    text += f"{clock(delivery.start)}, finished there at {clock(ended)}"
-                    yield Case(ended, delivery.start, [before.op, delivery.op], text, delivery.key)
-                else:
-                    self.again[why] += 1
-            if delivery.done:
-                finished[place] = delivery
-
-    def _why(self, before: Delivery, after: Delivery) -> str | None:
-        """The reason why a message may come again, looked up in the reports of the members; None: no reason exists."""
-        if not self.holds:
-            ended = self.told.ends.get(before.life)
-            if ended is not None and ended <= after.start:
-                return "its member was ended, and its acknowledgement may be missing"
-            if before.refused is not None and before.refused[0] <= after.start:
-                return f"the broker had refused its acknowledgement (code {before.refused[1]})"
-            # A change of master may leave several copies of a message that is not acknowledged, and each comes again.
-            start = self.by_id[after.id][0].start - int(_ACK_S * SECOND)
-            if self.scene.in_force(start, after.start):
-                return "a fault since its first delivery"
-            if any(since <= after.start <= until for since, until in self.modes):
-                return "an administrator had changed the mode of the group (pull or pop)"
-            changed = any(start < period.since <= after.start for period in self.scene.masters_of(group_of(after.key)))
-            if changed:
-                return "a change of master since its first delivery"
-            return _POPPED_TOGETHER if self._waited(before, after) else None
-        if after.life.member == before.life.member and after.life != before.life:
-            return "its member was ended, and had not committed yet"
-        if after.life != before.life:
-            return "its queue went to another member, which began at the committed offset"
-        if self.told.moved(after.life, after.key, before.start, after.start):
-            return "its member had lost the queue, and got it again"
-        return None
-
-    def _waited(self, before: Delivery, after: Delivery) -> bool:
-        """True if a process popped a message in order together with an earlier one of the queue, which was not
-        acknowledged before the message came again, after the end of their invisible duration.
-        """
-        if before.over is None or after.start < before.over - int(_EARLY_S * SECOND):
-            return False
-        return any(
-            each.life == before.life
-            and each.offset < before.offset
-            and each.over is not None
-            and abs(each.over - before.over) <= int(_TOGETHER_S * SECOND)
-            and not (each.done and (each.end or 0) <= after.start)
-            for each in self.beside.get(before.key, ())
-        )
 
 
 def _committed(run: RunRecord) -> Mapping[str, int]:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from checkers.messages.reports import Life, reports
 from results.history import History
@@ -66,6 +67,14 @@ class Delivery:
         return self.key.startswith(RETRY)
 
 
+class Hold(NamedTuple):
+    """A time (ns) in which a life had a queue, by its own reports."""
+
+    life: Life
+    since: int
+    until: int
+
+
 @dataclass
 class Takes:
     """All of it, in order of time.
@@ -91,14 +100,26 @@ class Takes:
 
     def begun(self, key: str) -> list[int]:
         """The times (ns) at which a life reported a queue that it had not had before."""
-        found = []
-        for changes in self.queues.values():
-            before: frozenset[str] = frozenset()
-            for at, queues in changes:
-                if key in queues and key not in before:
-                    found.append(at)
-                before = queues
-        return found
+        return [hold.since for hold in self.holds.get(key, ())]
+
+    @cached_property
+    def holds(self) -> Mapping[str, Sequence[Hold]]:
+        """Queue -> the times in which a life had it, in order of their begins."""
+        found: dict[str, list[Hold]] = {}
+        for life, changes in self.queues.items():
+            end = self.ends.get(life, self.until)
+            since: dict[str, int] = {}
+            for at, queues in [*changes, (end, frozenset[str]())]:
+                for key in [key for key in since if key not in queues]:
+                    found.setdefault(key, []).append(Hold(life, since.pop(key), min(at, end)))
+                for key in queues - set(since):
+                    since[key] = at
+        return {key: sorted(of, key=lambda hold: hold.since) for key, of in found.items()}
+
+    def hold(self, life: Life, key: str, at: int) -> Hold | None:
+        """The last time in which a life had a queue that began until a time (ns); None: it never had it."""
+        until = [hold for hold in self.holds.get(key, ()) if hold.life == life and hold.since <= at]
+        return until[-1] if until else None
 
     def moved(self, life: Life, key: str, start: int, end: int) -> bool:
         """True if a life's queues show that it did not keep a queue all the time between two times (ns)."""

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A message that comes again after the process which finished it has gone: excused only for what the run shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checkers.messages.consuming.delivered import Delivered
+from results.record import Observation
+from results.verdict import CheckResult, Verdict
+from tests.stories import S, TimedStory
+
+QUEUE = "t:a:0"
+END_S = 200.0
+
+Events = dict[str, list[tuple[float, list[Any]]]]
+
+
+def judged(
+    events: Events,
+    *,
+    holds: bool,
+    crash: float | None = None,
+    fault: float | None = None,
+    master: float | None = None,
+    off: float | None = None,
+    commits: bool = True,
+) -> CheckResult:
+    """Two messages in one queue, and the reports of members (s, event). m0 crashes, a fault of a second begins, n2
+    becomes master, or an administrator switches the group off for a second, at these times (s).
+    """
+    story = TimedStory()
+    for member in events:
+        story.call(0.1, "join", None, None, f"{member}-1", group="g", member=member)
+    for n in range(2):
+        story.call(1 + n / 10, "send", QUEUE, n + 1, [n, n + 1], node="n1", ask={"properties": {}})
+    if fault is not None:
+        story.fault(fault, fault + 1, "n1")
+    if off is not None:
+        for at, enabled in ((off, False), (off + 1, True)):
+            settings = {"consumeEnable": enabled}
+            story.call(at, "update-group", None, settings, settings, group="g", acked=["n1"], unsure=[])
+    for member, of in events.items():
+        at = crash if member == "m0" and crash is not None else END_S
+        shown = [[kind, int((at - since) * S), 1, *rest] for since, (kind, *rest) in of]
+        story.call(
+            at - 0.01, "crash" if at == crash else "take", None, None, shown, took=0.01, group="g", member=member
+        )
+    read = {"min": 0, "max": 2, "next": 2, "done": True, "phase": "final", "node": "n1"}
+    story.call(END_S + 1, "replica-read", QUEUE, 0, [[0, 1], [1, 2]], **read)
+    nodes = ["n1" if master is None or s < master else "n2" for s in range(int(END_S))]
+    seen = [Observation(s * S, n, "leader", term=1, extra={"broker_name": "a"}) for s, n in enumerate(nodes)]
+    return Delivered(holds=holds, quiet_s=10, commits=commits).check(story.run(observations=seen))
+
+
+def work(n: int, at: float, offset: int = 0, took: float = 0.1) -> list[tuple[float, list[Any]]]:
+    return [(at, ["delivered", n, QUEUE, offset, offset + 1, 0, None]), (at + took, ["done", n, True])]
+
+
+def moved(left: float, **how: Any) -> CheckResult:
+    """m0 finishes both messages at 2 s, the queue goes to m1 at `left` (s), which gets the first one again."""
+    first = how.pop("first", 0.1)
+    m0 = [(1.0, ["queues", [QUEUE]]), *work(1, 2.0, took=first), *work(2, 2.0, 1), (left, ["queues", []])]
+    m1 = [(1.0, ["queues", []]), (left, ["queues", [QUEUE]]), *work(1, left + 0.1)]
+    return judged({"m0": sorted(m0), "m1": m1}, holds=True, **how)
+
+
+def names(result: CheckResult) -> list[tuple[str, int]]:
+    return [(anomaly.name, anomaly.cases) for anomaly in result.anomalies]
+
+
+def test_what_was_finished_long_before_the_queue_moved_was_committed() -> None:
+    """Members commit every few seconds: what they finished 17 s before is behind the group's offset."""
+    assert names(moved(20)) == [("redelivered-late", 1)]
+    soon = moved(15)
+    assert soon.verdict == Verdict.VALID
+    assert [(e.rule, e.used) for e in soon.excuses] == [("redelivered", 1)]
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"fault": 10}, "a fault or a change of master"),
+        ({"master": 10}, "a fault or a change of master"),
+        ({"off": 10}, "the group was switched off"),
+        ({"commits": False}, "its queue went to another member"),
+    ],
+)
+def test_what_may_keep_a_group_from_committing_is_looked_up_and_counted(how: dict[str, Any], why: str) -> None:
+    result = moved(60, **how)
+    assert result.verdict == Verdict.VALID, names(result)
+    assert [(e.rule, e.used) for e in result.excuses] == [("redelivered", 1)]
+    assert why in result.excuses[0].why
+
+
+@pytest.mark.parametrize("how", [{"fault": 100}, {"master": 100}, {"off": 100}])
+def test_what_came_after_the_queue_had_moved_excuses_nothing(how: dict[str, Any]) -> None:
+    assert names(moved(60, **how)) == [("redelivered-late", 1)]
+
+
+def test_an_unfinished_message_keeps_the_offset_below_the_later_ones() -> None:
+    """m0 works on the first message until 50 s: it commits its offset, and the second one comes again with reason."""
+    m0 = [(1.0, ["queues", [QUEUE]]), *work(1, 2.0, took=48.0), *work(2, 2.0, 1), (60.0, ["queues", []])]
+    m1 = [(1.0, ["queues", []]), (60.0, ["queues", [QUEUE]]), *work(1, 60.1, 1)]
+    result = judged({"m0": sorted(m0, key=lambda each: each[0]), "m1": m1}, holds=True)
+    assert result.verdict == Verdict.VALID, names(result)
+    assert names(moved(60, first=30)) == [("redelivered-late", 1)], "finished at 32 s, and committed by 48 s"
+
+
+def test_a_former_owner_that_goes_late_may_commit_an_older_offset() -> None:
+    """m1 has had the queue before m0, and gives it up at 30 s: until m0 commits again, its offset holds."""
+
+    def both(left: float) -> CheckResult:
+        m0 = [(1.5, ["queues", [QUEUE]]), *work(1, 2.0), *work(2, 2.0, 1), (left, ["queues", []])]
+        m1 = [(1.0, ["queues", [QUEUE]]), (30.0, ["queues", []]), (left, ["queues", [QUEUE]]), *work(1, left + 0.1)]
+        return judged({"m0": m0, "m1": m1}, holds=True)
+
+    assert both(40).verdict == Verdict.VALID
+    assert names(both(50)) == [("redelivered-late", 1)]
+
+
+def test_an_acknowledgement_is_sent_soon_after_the_success() -> None:
+    """A process that pops acknowledges at once: its end excuses what it finished shortly before, and nothing else."""
+
+    def popped(crash: float) -> CheckResult:
+        events: Events = {"m0": [*work(1, 2.0), *work(2, 2.0, 1)], "m1": work(1, 60.0)}
+        return judged({member: sorted(of) for member, of in events.items()}, holds=False, crash=crash)
+
+    soon = popped(6)
+    assert soon.verdict == Verdict.VALID
+    assert [(e.rule, e.used) for e in soon.excuses] == [("redelivered", 1)]
+    assert "its acknowledgement may be missing" in soon.excuses[0].why
+    assert names(popped(8)) == [("redelivered-late", 1)]
+    assert names(popped(100)) == [("redelivered-to-holder", 1)], "it came again while the process lived"
