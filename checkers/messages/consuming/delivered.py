@@ -84,8 +84,8 @@ class Delivered:
                        "they were sent with"),
             *anomalies(scene, "redelivered-to-holder", repeated.to_holder, "{n} messages came again to a process that "
                        "had finished them and kept their queue"),
-            *anomalies(scene, "redelivered-late", repeated.late, "{n} messages came again that a process had finished "
-                       f"long before it {'lost their queue' if self.holds else 'ended'}"),
+            *anomalies(scene, "redelivered-late", repeated.late, "{n} messages came again that another process had "
+                       + ("finished, and committed or kept" if self.holds else "finished long before it ended")),
         ]  # fmt: skip
         count = sum(map(len, judged.owed.values()))
         again = sum(repeated.again.values())

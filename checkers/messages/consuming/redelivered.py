@@ -34,6 +34,10 @@ that of a poll and 5 s more, and a second."""
 _ROUTES_S: Final = 35.0
 """So long after a change of master a client may commit to the former one: it asks for routes every 30 s."""
 
+_SEEN_S: Final = 1.0
+"""Members look at their queues every 50 ms, and report them beside their work: a delivery may come so long before the
+report of its queue, and after that of its loss."""
+
 _TOGETHER_S: Final = 1.0
 """Messages that were popped together have the same end of their invisible duration; it is reported with the work on
 each, and the reports take so long at most."""
@@ -55,7 +59,8 @@ class Redeliveries:
 
     again      the reason why a message may come again -> how often it did.
     to_holder  the cases without a reason, to a process of the group that lives, and has kept the queue, if it holds it.
-    late       the other ones: the process had ended, or lost the queue, long after its success.
+    late       the other ones: the process had ended, or lost the queue, long after its success; or the queue had not
+               moved to the one that got the message.
     """
 
     def __init__(
@@ -147,6 +152,8 @@ class Redeliveries:
             usual = _LOST
         elif after.life.member == before.life.member:
             usual = _ENDED
+        if after.life in self._told.queues and not self._told.has(after.life, key, after.start, int(_SEEN_S * SECOND)):
+            return None
         began, held = self._told.hold(after.life, key, after.start), self._told.hold(before.life, key, before.end or 0)
         if not self._commits or began is None or held is None:
             return usual

@@ -121,6 +121,10 @@ class Takes:
         until = [hold for hold in self.holds.get(key, ()) if hold.life == life and hold.since <= at]
         return until[-1] if until else None
 
+    def has(self, life: Life, key: str, at: int, near: int) -> bool:
+        """True if a life had a queue at a time (ns), or less than `near` (ns) before or after it."""
+        return any(h.life == life and h.since - near <= at <= h.until + near for h in self.holds.get(key, ()))
+
     def moved(self, life: Life, key: str, start: int, end: int) -> bool:
         """True if a life's queues show that it did not keep a queue all the time between two times (ns)."""
         held = [(at, key in queues) for at, queues in self.queues.get(life, ())]
