@@ -80,7 +80,7 @@ def test_what_was_finished_long_before_the_queue_moved_was_committed() -> None:
 
 
 def test_a_process_that_does_not_have_the_queue_gets_nothing_of_it() -> None:
-    """The queue stays with m0: nothing excuses what m1 gets, unless it had the queue within a second, or reports none."""
+    """The queue stays with m0: nothing excuses what m1 gets, unless it had it within a second, or reports none."""
 
     def beside(*reports: tuple[float, list[Any]]) -> CheckResult:
         m0 = [(1.0, ["queues", [QUEUE]]), *work(1, 2.0), *work(2, 2.0, 1)]
