@@ -152,7 +152,8 @@ class Redeliveries:
             usual = _LOST
         elif after.life.member == before.life.member:
             usual = _ENDED
-        if after.life in self._told.queues and not self._told.has(after.life, key, after.start, int(_SEEN_S * SECOND)):
+        seen = int(_SEEN_S * SECOND)
+        if self._reports(after.life, after.start - seen) and not self._told.has(after.life, key, after.start, seen):
             return None
         began, held = self._told.hold(after.life, key, after.start), self._told.hold(before.life, key, before.end or 0)
         if not self._commits or began is None or held is None:
@@ -170,6 +171,13 @@ class Redeliveries:
         if self._changes.closed(settled, began.since):
             return "the group was switched off or deleted, and brokers may have taken no commit"
         return None
+
+    def _reports(self, life: Life, at: int) -> bool:
+        """True if a process reported its queues already at a time (ns): a library may deliver before its start ends,
+        and programs of users need not report any.
+        """
+        started = self._told.started.get(life)
+        return bool(self._told.queues) and started is not None and started[0] <= at
 
     def _mastered(self, key: str, start: int, end: int) -> bool:
         """True if a node took over as master of a queue's group between two times (ns): not the first one."""
