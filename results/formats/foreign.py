@@ -35,6 +35,11 @@ ANSWERED: Final = READS | {
 }  # fmt: skip
 """Ops whose result is not their argument: a completion without a value has no result."""
 
+NEEDING: Final = frozenset(
+    {"write", "w", "put", "add", "broadcast", "remove", "enqueue", "push", "cas", "append", "send"}
+)
+"""Ops that have an argument."""
+
 _NAMED: Final = 1 << 48
 """Processes with a name have numbers from here on, until all numbers are known."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from results.op import FAIL, INFO, INVOKE, OK
 
-NAMES: Final = ("f", "op", "operation", "op_type", "method", "command")
+NAMES: Final = ("f", "op", "operation", "op_type", "method", "command", "kind", "action")
 _KIND: Final = r"(?:_?(?:time|ts|timestamp|at))"
 _UNIT: Final = r"(?:_?(ns|us|ms|s|nanos|micros|millis|sec|secs|seconds|nsec|usec|msec))"
 _T: Final = r"(?:(?:t|ts|time)_)?"
@@ -92,16 +92,20 @@ CONSOLE_EVENT: Final = r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:
 """A line of a console up to its event."""
 
 
-_OBJECTS: Final = ("object", "register", "queue", "lock", "resource", "topic", "partition")
+_OBJECTS: Final = (
+    "object", "register", "queue", "lock", "resource", "topic", "partition",
+    "k", "key_id", "object_id", "register_id", "queue_id", "lock_id", "resource_id",
+)  # fmt: skip
 
 
 def other_key(data: dict[str, Any]) -> str | None:
     """The field that names the object if no field is called `key`; None: no such field. A `topic` and its `partition`
-    become one field `topic-partition`, as Kafka names them. Raises ValueError for any other two.
+    become one field `topic-partition`, as Kafka names them (RocketMQ: `queue_id`). Raises ValueError for any other two.
     """
-    if isinstance(data.get("topic"), str) and type(data.get("partition")) is int:
-        data["topic-partition"] = f"{data.pop('topic')}-{data.pop('partition')}"
-        return "topic-partition"
+    for number in ("partition", "queue_id"):
+        if isinstance(data.get("topic"), str) and type(data.get(number)) is int:
+            data[f"topic-{number}"] = f"{data.pop('topic')}-{data.pop(number)}"
+            return f"topic-{number}"
     found = [name for name in _OBJECTS if data.get(name) is not None]
     if len(found) > 1:
         raise ValueError(f"the fields {found[0]!r} and {found[1]!r} may both name the object; a field 'key' is right")
