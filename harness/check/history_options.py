@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = (
     "auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
-    "openchaos",
+    "openchaos", "kafka",
 )  # fmt: skip
 """The formats of `results.formats`, repeated because that module loads slowly."""
 

@@ -15,6 +15,7 @@ from results.formats.signs import (
     CONSOLE_EVENT,
     EVENT,
     is_event,
+    is_of_kafka,
     is_operation,
     is_plain_event,
     is_record,
@@ -24,7 +25,7 @@ from results.formats.signs import (
 
 FORMATS: Final = (
     "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
-    "openchaos",
+    "openchaos", "kafka",
 )  # fmt: skip
 
 PARQUET: Final = b"PAR1"
@@ -180,7 +181,9 @@ def _of_json(text: str) -> str:
         return "porcupine"
     if is_record(first):
         return "records"
-    return "porcupine" if is_event(first) else "jsonl"
+    if is_event(first):
+        return "porcupine"
+    return "kafka" if is_of_kafka(first) else "jsonl"
 
 
 def _blank_lines(head: bytes) -> int:

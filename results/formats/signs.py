@@ -159,5 +159,18 @@ def is_operation(data: Mapping[str, Any]) -> bool:
     )
 
 
+def is_of_kafka(data: Mapping[str, Any]) -> bool:
+    """True for what Kafka's own tools print: an event of a verifiable producer or consumer, or a message."""
+    if isinstance(data.get("name"), str) and "timestamp" in data and data["name"].endswith(_OF_KAFKA):
+        return True
+    return {"topic", "partition", "offset"} <= data.keys() and data.keys().isdisjoint(("type", "f", "op", "process"))
+
+
+_OF_KAFKA: Final = (
+    "startup_complete", "producer_send_success", "producer_send_error", "record_data", "records_consumed",
+    "partitions_assigned",
+)  # fmt: skip
+
+
 def is_event(data: Mapping[str, Any]) -> bool:
     return {"Kind", "Value", "Id"} <= {SPELLED.get(name.lower()) for name in data}
