@@ -8,8 +8,8 @@
 The lines of producers and consumers are in one file, one behind the other. They become the micro-operations of
 jepsen.tests.kafka. A producer reports the ends of its sends alone, so each began at the beginning; the messages that a
 consumer printed were there by then. Nothing says where consumers began to read, so an acknowledged message in front of
-the first one that was read is refused. Messages in front of the first acknowledged one may be of an earlier run, and are
-left out.
+the first one that was read is refused. Messages in front of the first acknowledged one may be of an earlier run. They
+are left out.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ def _insist_on_the_start(path: Path, found: _Found) -> None:
         begin = shown.get(message.queue)
         if message.offset is not None and begin is not None and message.offset < begin:
             what = (
-                f"offset {message.offset} of {message.queue} was acknowledged, and the first one read there is {begin}: "
-                "lost if the reading began at the start (a new group; kcat -o beginning), and else not read"
+                f"offset {message.offset} of {message.queue} was acknowledged, and the first one read is {begin}: "
+                "lost if reading began at the start (a new group; kcat -o beginning), and else not read"
             )
             raise message.place.error(path, what)
 
