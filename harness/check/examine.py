@@ -244,7 +244,10 @@ def why_no_model(history: History) -> str:
     models = {name: model.fs for name, model in MODELS.items()} | {name: p.fs for name, p in CONVERGING.items()}
     fit = [name for name, fs in sorted(models.items()) if fs.issuperset(names)]
     every = frozenset().union(*models.values())
-    others = sorted(set(names).difference(every), key=lambda name: _OF_MESSAGES.get(name.lower(), name) == name)
+    others = sorted(
+        set(names).difference(every),
+        key=lambda name: (name.lower() not in _OF_QUEUES, _OF_MESSAGES.get(name.lower(), name) == name),
+    )
     other = others[0] if others else None
     if other is not None:
         from difflib import get_close_matches
@@ -252,13 +255,17 @@ def why_no_model(history: History) -> str:
         from results.formats.records import plain_name
 
         plain = plain_name(other)
+        if (meant := _OF_QUEUES.get(other.lower())) is not None:
+            return f"no model has `{other}`; is it {_quoted(meant)}? (the ops are {shown})"
         of_messages = _OF_MESSAGES.get(other.lower())
         if of_messages is not None:
             return f"no model has `{other}`; is it {_quoted(of_messages)}, an op of messages? {_MESSAGES}"
         near = [plain] if plain in every else get_close_matches(other, every, 1)
         meant = f"; is it {_quoted(near[0])}?" if near else ""
         return f"no model has `{other}`{meant} (the ops are {shown}; --ignore {other} leaves it out)"
-    return f"no model is implied by {shown}; name one with --model ({', '.join(fit or sorted(models))})"
+    if not fit:
+        return f"no model has all of {shown}; docs/checking.md has the operations of each"
+    return f"no model is implied by {shown}; name one with --model ({', '.join(fit)})"
 
 
 def _quoted(name: str) -> str:
@@ -271,6 +278,8 @@ _OF_MESSAGES: Final = {
     "consume": "consume", "replica-read": "replica-read",
 }  # fmt: skip
 """Names of operations of messages -> the ones that docs/histories.md has."""
+_OF_QUEUES: Final = {"offer": "enqueue", "take": "dequeue"}
+"""Names of operations of queues -> ours."""
 _MESSAGES: Final = "docs/histories.md has their names and values"
 
 

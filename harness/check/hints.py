@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from results.formats.foreign import as_text
 from results.formats.outcomes import TROUBLE
 from results.history import History
-from results.op import INVOKE, OK, Op
+from results.op import FAIL, INVOKE, OK, Op
 from results.verdict import CheckResult, Verdict
 
 
@@ -19,6 +20,13 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
     if result.verdict == Verdict.INVALID:
         bad = result.anomalies[0]
         both = _both(history, bad.key)
+        if timed_out := sum(
+            op.type == FAIL and bool(op.error and _TIME_OUT.search(op.error)) for op in history.clients
+        ):
+            yield (
+                f"{timed_out:,} operations ended in fail after a time-out or a broken connection; that does not prove "
+                "that they did not happen: info is right"
+            )
         if _pairs(history):
             yield "each value has two parts; if the first of them is the key, --independent says so"
         if both is not None:
@@ -38,6 +46,10 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
         yield "--values text reads all numbers as texts"
     elif "is a whole number, not '" in result.reason:
         yield "--values numbers reads texts that are numbers as numbers"
+
+
+_TIME_OUT: Final = re.compile(r"time[ds]?[\s_-]*out|deadline|broken pipe|connection (?:reset|closed|lost)|EOF", re.I)
+"""Errors after which an operation may have happened."""
 
 
 def _pairs(history: History) -> bool:

@@ -22,7 +22,7 @@ from results.errors import HistoryError, with_article
 from results.formats.foreign import NEEDING, READS, Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.implied import FINAL
 from results.formats.independent import keyed, keyed_for_certain, keyed_note
-from results.formats.signs import CALLED, RETURNED, other_key, plain_field
+from results.formats.signs import CALLED, RETURNED, OtherObjects, other_key, plain_field
 from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.journal import has_crc, line, scan
 from results.op import INFO, INVOKE, OK, OP_TYPES, Op, OpType
@@ -53,7 +53,9 @@ def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHist
             return HistoryError(path, None, f"event {place}: {problem}")
         file.seek(0)
         number, text = _line_of(file, place)
-        return HistoryError(path, number, f"{problem} ({text[:200]!r})")
+        backwards = options.order is None and len(ops) > 1 and ops[0].time > ops[-1].time
+        hint = "; the times run backwards, and --order time sorts the events" if backwards else ""
+        return HistoryError(path, number, f"{problem}{hint} ({text[:200]!r})")
 
     certain = not options.independent and _keyed(ops)
     for place, op in enumerate(ops):
@@ -145,6 +147,7 @@ class _OtherNames:
         self._kinds: set[type[float] | None] = set()
         self._unread: dict[str, None] = {}
         self._empty = 0
+        self._objects = OtherObjects()
 
     def __call__(self, data: dict[str, Any]) -> None:
         for right, others in _OTHERS.items():
@@ -183,6 +186,8 @@ class _OtherNames:
             if other is not None:
                 data["key"] = data.pop(other)
                 self._renamed[other] = "key"
+            elif data["type"] == INVOKE and data["process"] != "nemesis" and len(data) > _LEAST:
+                self._objects.see(data)
         if "value" not in data:
             if data["type"] == INVOKE and data["f"] in NEEDING and data["process"] != "nemesis":
                 raise ValueError(f"{with_article(data['f'])} needs its value; this event has {_named(data)}")
@@ -190,7 +195,7 @@ class _OtherNames:
         for mark in FINAL:
             if mark in data:
                 data["extra"] = {**(data.get("extra") or {}), mark: data.pop(mark)}
-        if isinstance(data["process"], str) or (type(data["process"]) is int and data["process"] > _LARGEST):
+        if isinstance(data["process"], (str, float)) or (type(data["process"]) is int and data["process"] > _LARGEST):
             data["process"] = self._number_of(data["process"])
         if "time" in data:
             time = moment(data["time"], "time") if type(data["time"]) in (str, float, dict) else data["time"]
@@ -248,6 +253,9 @@ _EMPTY: Final = (
 )
 _SECONDS: Final = "some times are seconds with a fraction, and others are not; all with one, or all in ns is right"
 _FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "value", "error", "extra", "crc"})
+
+_LEAST: Final = 4
+"""The number of fields that an event has at least: process, type, f and value."""
 
 _LARGEST: Final = 2**40
 """Larger numbers of processes are names, such as the addresses of threads."""

@@ -37,7 +37,7 @@ from results.formats.outcomes import (
     insist_on_result,
     insist_on_success,
 )
-from results.formats.signs import NAMES, Ends, ends_of, other_key, plain_field
+from results.formats.signs import NAMES, Ends, OtherObjects, ends_of, other_key, plain_field
 from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
 
@@ -114,6 +114,7 @@ class Notes:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self.objects = OtherObjects()
 
     def count(self, note: str, by: int = 1) -> None:
         self._counts[note] += by
@@ -191,6 +192,7 @@ def _key(rest: dict[str, Any], notes: Notes) -> Any:
         return rest.pop("key")
     other = other_key(rest)
     if other is None:
+        notes.objects.see(rest)
         return None
     notes.count(f"{{}} records have their key in the field {other!r}")
     return rest.pop(other)
@@ -267,6 +269,8 @@ def client_of(value: Any) -> int | str:
         raise ValueError(f"a record needs its client ({', '.join(CLIENTS[:2])})")
     if type(value) is int and value >= 0:
         return value
+    if isinstance(value, float) and value.is_integer() and value >= 0:
+        return int(value)
     if isinstance(value, str) and value:
         return value
     raise ValueError(f"the client is {json.dumps(value)}, neither a whole number from 0 nor a name")

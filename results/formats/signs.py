@@ -112,6 +112,26 @@ def other_key(data: dict[str, Any]) -> str | None:
     return found[0] if found else None
 
 
+class OtherObjects:
+    """Insists that no field which may name the object has two values where no key is there."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] = {}
+
+    def see(self, data: Mapping[str, Any]) -> None:
+        """Raises ValueError for an operation without a key, one of whose fields names another object than before."""
+        for name in sorted(_PERHAPS & data.keys()):
+            if self._first.setdefault(name, data[name]) != data[name]:
+                right = "if it names the object, `key` is its name; if not, leave it out"
+                raise ValueError(f"there is no key, and the field {name!r} is not always the same; {right}")
+
+
+_PERHAPS: Final = {
+    "path", "url", "uri", "db", "database", "table", "row", "collection", "bucket", "document", "item", "entity",
+    "account", "shard", "namespace", "tenant", "stream", "subject", "variable", "address", "run", "run_id", "test",
+}  # fmt: skip
+"""Fields that may name the object, or a history of its own."""
+
 CALLED: Final = ("call", "invocation", "invoked", "start", "started", "begin", "request")
 RETURNED: Final = ("return", "returned", "response", "complete", "completed", "end", "ended", "finish", "finished")
 """Other types of events: of an invocation, and of a completion that says its outcome in another way."""

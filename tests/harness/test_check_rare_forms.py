@@ -26,8 +26,9 @@ def lines(*found: dict[str, Any]) -> str:
     return "".join(json.dumps(one) + "\n" for one in found)
 
 
-def both(process: Any, f: str, argument: Any, result: Any) -> list[dict[str, Any]]:
-    return [{"process": process, "type": t, "f": f, "value": v} for t, v in (("invoke", argument), ("ok", result))]
+def both(process: Any, f: str, argument: Any, result: Any, **more: Any) -> list[dict[str, Any]]:
+    outcomes = ("invoke", argument), ("ok", result)
+    return [{"process": process, "type": type_, "f": f, "value": value, **more} for type_, value in outcomes]
 
 
 def records(*ends: Any, start: str = "start", end: str = "end", **more: Any) -> str:
@@ -185,6 +186,17 @@ FORMS: dict[str, tuple[str, str, str]] = {
         ),
         '{"Value": "1", "Err": "OK"}', '{"Value": "2", "Err": "OK"}',
     ),
+    "whole numbers as fractions": (
+        "process,type,f,key,value\n0.0,invoke,write,1,1.0\n0.0,ok,write,1,1.0\n1.0,invoke,read,1.0,\n1.0,ok,read,1.0,1.0\n",
+        "read,1.0,1.0", "read,1.0,null",
+    ),
+    "whole numbers as fractions, in records": (
+        TABLE.replace("0,write", "0.0,write").replace("1,read", "1.0,read"), "read,1", "read,2",
+    ),
+    "keys that are objects": (
+        lines(*both(0, "write", 1, 1, key={"a": 1, "b": 2}), *both(1, "read", None, 1, key={"b": 2, "a": 1})),
+        '"read", "value": 1', '"read", "value": null',
+    ),
     "a cas in Java's words": (
         lines(*both(0, "write", 1, 1), *both(0, "compareAndSet", [1, 2], None), *both(1, "read", None, 2)),
         '"read", "value": 2', '"read", "value": 1',
@@ -260,6 +272,24 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "Jepsen's own file": (b"JEPSEN\0\0\0\1", "Jepsen's own binary file; the history.edn beside it is right"),
     "a table of a database": (b" op | start\n----+------\n r  | 1\n", "a table as a database prints it; JSON is right"),
+    "the newest event first": (
+        lines(*reversed([{**json.loads(line), "time": at} for at, line in enumerate(EVENTS.splitlines())])).encode(),
+        "that it never invoked; the times run backwards, and --order time sorts the events",
+    ),
+    "two objects by another name": (
+        lines(*both(0, "write", 1, 1, path="/a"), *both(1, "read", None, None, path="/b")).encode(),
+        "h.txt:3: there is no key, and the field 'path' is not always the same; if it names the object, `key` is its",
+    ),
+    "two objects by another name, in records": (
+        RECORDS.replace('"start": 1', '"row": 1, "start": 1').replace('"start": 3', '"row": 2, "start": 3').encode(),
+        "h.txt:2: there is no key, and the field 'row' is not always the same",
+    ),
+    "a queue of Java": (
+        lines(*both(0, "offer", 1, True), *both(1, "poll", None, 1)).encode(), "no model has `offer`; is it an `en",
+    ),
+    "a sum of two models": (
+        lines(*both(0, "increment", None, 1), *both(1, "get", None, 1)).encode(), "no model has all of get, incr",
+    ),
     "an empty queue in words": (
         lines(*both(0, "enqueue", "a", None), *both(1, "pop", None, "a"), *both(1, "pop", None, "EMPTY"))
         .replace("enqueue", "push").encode(),
@@ -351,6 +381,11 @@ NOTES: dict[str, tuple[str, list[str], int, str]] = {
         json.dumps({"ops": [json.loads(line) for line in RECORDS.splitlines()], "initial": {"x": 1}}), [], 0,
         "the events are those in the field 'ops'; not read beside it: 'initial'",
     ),
+    "a time-out that is called a failure": (
+        lines(*both(0, "write", 1, 1), *both(1, "read", None, 1)).replace('"ok", "f": "write", "value": 1',
+        '"fail", "f": "write", "value": 1, "error": "request timed out"'), [], 1,
+        "1 operations ended in fail after a time-out or a broken connection; that does not prove",
+    ),
     "values of two parts": (
         lines(*both(0, "write", [0, 1], None), *both(0, "write", [1, 5], None), *both(1, "read", None, [0, 1])), [], 1,
         "each value has two parts; if the first of them is the key, --independent says so",
@@ -379,6 +414,34 @@ def test_a_read_without_its_value_is_left_out_on_request(tmp_path: Path, capsys:
     (tmp_path / "h.txt").write_text(EVENTS + silent("read"))
     code, printed = harness(capsys, "check", tmp_path / "h.txt", "--nil-reads", "unrecorded")
     assert (code, "  note: 1 reads recorded no value and are left out of account" in printed) == (0, True)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "edn"])
+def test_an_index_that_contradicts_the_file_is_a_question(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One client behind the other: by the lines a stale read, by the indices none. Numbers that two events share are
+    no such index.
+    """
+    events = [*both(0, "write", 1, 1), *both(0, "write", 2, 2), *both(1, "read", None, 1)]
+
+    def checked(indices: list[int], *options: str) -> tuple[int, list[str]]:
+        found = [{**event, "index": index} for event, index in zip(events, indices, strict=True)]
+        edn = ["{" + " ".join(f":{n} {json.dumps(v)}" for n, v in one.items() if v is not None) + "}" for one in found]
+        (tmp_path / "h.txt").write_text(lines(*found) if form == "jsonl" else "\n".join(edn))
+        return harness(capsys, "check", tmp_path / "h.txt", *options)
+
+    code, printed = checked([0, 1, 4, 5, 2, 3])
+    assert (code, len(printed)) == (2, 1)
+    assert (
+        "h.txt:5: its index is below that of an event above; --order index sorts the events, and --order" in printed[0]
+    )
+    assert checked([0, 1, 4, 5, 2, 3], "--order", "index")[0] == 0
+    assert checked([0, 1, 4, 5, 2, 3], "--order", "file")[0] == 1
+    assert checked([0, 10, 20, 30, 40, 50])[0] == 1
+    assert checked([0, 1, 2, 3, 0, 1])[0] == 1
+    code, printed = checked([0, 1, 2, 3, 0, 1], "--order", "index")
+    assert (code, "--order index needs another index for each event" in printed[0]) == (2, True)
 
 
 @pytest.mark.parametrize(("seen", "code"), [({"n": 2}, 0), ({"n": 3}, 1)])
