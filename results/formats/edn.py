@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from results.durable import replacing
-from results.errors import HistoryError
-from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.errors import HistoryError, with_article
+from results.formats.foreign import NEEDING, Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.independent import keyed, keyed_for_certain, keyed_note
 from results.formats.signs import is_plain_event, is_record
 from results.op import INFO, INVOKE, NEMESIS, OP_TYPES, Op
@@ -169,6 +169,8 @@ def _add(assembler: Assembler, op: Any, independent: bool) -> None:
     more = op.get("extra")
     if isinstance(more, dict):
         extra |= more
+    if op["type"] == INVOKE and op["f"] in NEEDING and "value" not in op and op["process"] != "nemesis":
+        raise ValueError(f"{with_article(op['f'])} needs its :value")
     key, value = op.get("key"), op.get("value")
     if independent and op["process"] != "nemesis":
         key, value = keyed(op["f"], value)

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
 from typing import Any, Final, Literal
 
 from results.errors import with_article
 from results.formats.implied import implied_model, is_register_txn
+from results.formats.order import in_time_order
 from results.history import History
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, OP_TYPES, Op, make_op
 
@@ -92,32 +91,6 @@ class ForeignHistory:
     start: int | None = None
 
 
-def in_time_order(events: Sequence[Op]) -> Iterator[int]:
-    """Yields the places of events in the order of their times. At equal times invocations come first, and events of one
-    process keep their order.
-    """
-    queues: dict[int, deque[int]] = {}
-    for place, op in enumerate(events):
-        queues.setdefault(op.process, deque()).append(place)
-
-    def head(queue: deque[int]) -> tuple[int, int, int]:
-        """A completion with an invocation of the same process and time behind it makes way for that."""
-        first = events[queue[0]]
-        goes_on = len(queue) > 1 and events[queue[1]].time <= first.time
-        return first.time, 0 if first.type == INVOKE else 2 - goes_on, queue[0]
-
-    # (Only the first event of each process can be next.)
-    heap = [head(queue) for queue in queues.values()]
-    heapify(heap)
-    while heap:
-        _, _, place = heappop(heap)
-        yield place
-        queue = queues[events[place].process]
-        queue.popleft()
-        if queue:
-            heappush(heap, head(queue))
-
-
 class BadEvent(ValueError):
     """An error in the event at a place in the file, if it is only found at the end."""
 
@@ -147,7 +120,7 @@ class Assembler:
         self._indices: list[int] = []  # those that are not the event's place
         self._fell: int | None = None  # the place of the first one that is below the one before
         self._knossos = False
-        self._refused = self._denied = 0
+        self._refused = self._denied = self._doubtful = 0
 
     def add(
         self,
@@ -290,6 +263,8 @@ class Assembler:
             notes = [*notes, f"{self._refused} operations were answered with false: they did not happen"]
         if self._denied:
             notes = [*notes, f"{self._denied} operations were answered with false: their outcome is unknown"]
+        if self._doubtful:
+            notes = [*notes, f"{self._doubtful} operations are ok although they have an error"]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         # (As in Knossos' own files; Elle's registers, with r and w, begin empty.)
@@ -385,6 +360,7 @@ class Assembler:
     def _client_completion(self, op: Op, invoked: Op, at: int) -> Op:
         if op.key != invoked.key:
             op = replace(op, key=invoked.key)
+        self._doubtful += op.type == OK and op.error is not None
         given = invoked.value is not None or op.value is None or isinstance(op.value, bool)
         if not given and op.type == OK and op.f in _GIVEN:
             raise ValueError(f"{with_article(op.f)} of {json.dumps(op.value)} needs that value in its invoke, too")

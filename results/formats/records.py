@@ -23,9 +23,10 @@ from typing import IO, Any, Final
 
 from results.errors import with_article
 from results.formats.csv_rows import Rows
-from results.formats.foreign import NEEDING, OLD_AND_NEW, Assembler, ForeignHistory, ReadOptions, in_time_order
+from results.formats.foreign import NEEDING, OLD_AND_NEW, Assembler, ForeignHistory, ReadOptions
 from results.formats.implied import FINAL
 from results.formats.json_objects import Objects, Place
+from results.formats.order import in_time_order
 from results.formats.outcomes import (
     ERRORS,
     GOOD,

@@ -258,6 +258,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         EVENTS.replace('"ok", "f": "write", "value": 1', '"return", "f": "write", "output": "timed out"').encode(),
         'h.txt:2: the result of a write is "timed out"; an outcome (',
     ),
+    "a write without its value, in EDN": (
+        MAPS.replace(":write :value", ":write :v").encode(), "h.txt:1: a write needs its :value",
+    ),
     "a write without its value": (
         EVENTS.replace('"write", "value"', '"write", "v"').encode(),
         "h.txt:1: a write needs its value; this event has 'process', 'type', 'f', 'v'",
@@ -385,6 +388,10 @@ NOTES: dict[str, tuple[str, list[str], int, str]] = {
         lines(*both(0, "write", 1, 1), *both(1, "read", None, 1)).replace('"ok", "f": "write", "value": 1',
         '"fail", "f": "write", "value": 1, "error": "request timed out"'), [], 1,
         "1 operations ended in fail after a time-out or a broken connection; that does not prove",
+    ),
+    "ok, and yet an error, in EDN": (
+        MAPS.replace(":type :ok :f :read", ":type :ok :error :late :f :read"), [], 0,
+        "1 operations are ok although they have an error",
     ),
     "values of two parts": (
         lines(*both(0, "write", [0, 1], None), *both(0, "write", [1, 5], None), *both(1, "read", None, [0, 1])), [], 1,
