@@ -30,7 +30,7 @@ from results.bulk import json_values, making_many
 from results.durable import sync_folder
 from results.errors import HistoryError, StoreError, cannot_write, in_bytes
 from results.op import NEMESIS, Op
-from results.reading import LINE, lines, opened
+from results.reading import LINE, TwiceNamed, json_of, lines, opened
 
 FLUSH_S: Final = 0.2
 """Appended ops reach the kernel within this."""
@@ -286,7 +286,9 @@ def parse(text: bytes, need_crc: bool, position: int, adapt: Callable[[dict[str,
     elif need_crc:
         raise ValueError("the line has no CRC")
     try:
-        data = json.loads(bare)
+        data = json_of(bare)
+    except TwiceNamed:
+        raise
     except ValueError as problem:
         raise _NotJson(f"not a JSON object: {problem}") from None
     except RecursionError:

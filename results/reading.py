@@ -54,6 +54,28 @@ _PARTS: Final = 100
 _LEAST: Final = 64 << 20
 
 
+class TwiceNamed(ValueError):
+    """An object of JSON that has a name twice: programs disagree on which value counts."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TwiceNamed(f"an object has the field {twice!r} twice; once is right")
+    return found
+
+
+JSON_ONCE: Final = json.JSONDecoder(object_pairs_hook=_once)
+"""Decodes JSON of strangers. Raises TwiceNamed, or ValueError for what is no JSON."""
+
+
+def json_of(data: bytes) -> Any:
+    """The value of a text in JSON (`JSON_ONCE`), in any encoding that JSON allows."""
+    return JSON_ONCE.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
+
+
 def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[bytes]:
     """Opens a regular file for reading. `limit`: its largest size in bytes. `follow`: a link in its place is followed.
 

@@ -7,6 +7,7 @@ Judges are loaded where they are used: a test that records and does not judge ne
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Recorded = Recorder | str | os.PathLike[str]
 """A recorder, open or closed, or the path of a history of any format."""
 
+_OPTION: Final = re.compile(r"--ignore (\S+) leaves")
+"""The option of the command in a message."""
 _SHOWN: Final = 8
 """The largest number of operations, or of anomalies, that a failure lists."""
 
@@ -36,9 +39,11 @@ def assert_linearizable(
     __tracebackhide__ = True
     # The judges are loaded here, see above.
     from checkers.linearizability import Linearizable
+    from checkers.linearizability.check import insist_on_names
     from checkers.linearizability.history.encode import first_unknown, unknown
     from results.verdict import Verdict
 
+    insist_on_names(ignore)
     made, path = _model(model), _path(recorded)
     history = _read(path)
     other = first_unknown(history.clients, made, ignore)
@@ -68,17 +73,20 @@ def assert_log(recorded: Recorded, workload: str = "log", *, ignore: Collection[
     """
     __tracebackhide__ = True
     # The judges are loaded here, see above.
+    from checkers.linearizability.check import insist_on_names
     from harness.check.examine import examine
     from harness.check.report import CheckOptions
     from results.verdict import Verdict
 
+    insist_on_names(ignore)
     path = _path(recorded)
     found = examine(path, path.name, None, CheckOptions(workload=workload, ignore=tuple(ignore)))
     if found.verdict == Verdict.VALID:
         return
     what = "not valid" if found.verdict == Verdict.INVALID else "not decided"
     anomalies = [line.strip() for line in found.lines if line.lstrip().startswith("- ")]
-    lines = [f"{what} as {workload}: {found.reason}", *(f"  {line}" for line in anomalies[:_SHOWN])]
+    reason = _OPTION.sub(r"ignore={'\1'} leaves", found.reason)
+    lines = [f"{what} as {workload}: {reason}", *(f"  {line}" for line in anomalies[:_SHOWN])]
     raise AssertionError("\n".join([*lines, f"  history: {path}"]))
 
 
@@ -87,10 +95,13 @@ def _path(recorded: Recorded) -> Path:
 
 
 def _model(model: Model[Any] | str) -> Model[Any]:
-    if not isinstance(model, str):
-        return model
-    from checkers.linearizability import MODELS
+    from checkers.linearizability import MODELS, Model
 
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str):
+        shown = f"the class {model.__name__}; an object of it" if isinstance(model, type) else f"{model!r}; a name"
+        raise TypeError(f"the model is {shown} is right, such as 'register', or CasRegister(0)")
     if model not in MODELS:
         raise ValueError(f"no model {model!r}; there are {', '.join(sorted(MODELS))}")
     return MODELS[model]()

@@ -11,6 +11,8 @@ pytest loads it in every project that has this package installed, so it imports 
 
 from __future__ import annotations
 
+import inspect
+import traceback
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -111,8 +113,24 @@ def _judge(recorder: Recorder, mark: pytest.Mark) -> None:
     judge: Any = assert_linearizable if mark.name == "linearizable" else assert_log
     violation = ""
     try:
+        inspect.signature(judge).bind(recorder, *mark.args, **mark.kwargs)
+    except TypeError as problem:
+        violation = f"the mark `{mark.name}`: {problem}"
+    if violation:
+        pytest.fail(violation, pytrace=False)
+    try:
         judge(recorder, *mark.args, **mark.kwargs)
     except AssertionError as problem:
         violation = str(problem)
+    except (TypeError, ValueError) as problem:
+        if not _is_ours(problem):
+            raise
+        violation = f"the mark `{mark.name}`: {problem}"
     if violation:  # behind the block: pytest would show the violation a second time, as the cause of the failure
         pytest.fail(violation, pytrace=False)
+
+
+def _is_ours(problem: BaseException) -> bool:
+    """True for an error that this package raised, and not a model of the user."""
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    return Path(last.filename).is_relative_to(Path(__file__).parents[1]) and (last.line or "").startswith("raise ")

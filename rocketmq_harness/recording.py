@@ -48,6 +48,8 @@ class _Same:
 
 
 _SAME: Final = _Same()
+_SHOWING: Final = tuple(f',"f":"{f}",' for f in ("read", "get", "r", "dequeue", "pop", "drain", "poll"))
+"""The texts of operations whose result is not their argument."""
 
 
 class _Process:
@@ -224,7 +226,12 @@ class Operation:
         self._open = False
 
     def ok(self, value: Any = _SAME, **extra: Any) -> None:
-        """It certainly happened. value: its result; by default its argument. extra: as in `Recorder.op`."""
+        """It certainly happened. value: its result; by default its argument. extra: as in `Recorder.op`.
+
+        Raises ValueError if it has neither, and shows something: `ok(None)` says that nothing was there.
+        """
+        if value is _SAME and self._argument == "null" and self._text.startswith(_SHOWING):
+            raise ValueError("`ok`: it needs a result, such as ok(3); ok(None) says that nothing was there")
         self._end("ok", self._argument if value is _SAME else self._encoded(value), None, extra)
 
     def fail(self, error: object = None, **extra: Any) -> None:

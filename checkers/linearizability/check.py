@@ -55,6 +55,7 @@ def check(
     >>> print(check(stale, Register()).reason)  # doctest: +ELLIPSIS
     op 2: read absent on key k cannot be placed: the register could only be 1 at that time; the initial value absent ...
     """
+    insist_on_names(ignore)
     known = [call for call in calls_of(calls) if call.invoke.is_client and call.invoke.f not in ignore]
     _insist_on_known(known, model)
     keys = {call.invoke.key for call in known}
@@ -153,6 +154,7 @@ def check_keys(
     A key of which nothing is known to have happened is `valid` beside others (every object may have done nothing). If
     that holds for all keys, they are `unknown`.
     """
+    insist_on_names(ignore)
     insist_on_pairs(history)
     _insist_on_known((call for call in history.clients.calls if call.invoke.f not in ignore), model)
     groups = calls_by_key(history, model, ignore)
@@ -182,6 +184,12 @@ def calls_by_key(
     fs = model.fs.difference(ignore)
     found = [(key, [call for call in calls if call.invoke.f in fs]) for key, calls in history.by_key.items()]
     return sorted(((key, calls) for key, calls in found if calls), key=lambda group: len(group[1]))
+
+
+def insist_on_names(ignore: Collection[str]) -> None:
+    """Raises ValueError for a text in place of a set of names: each part of it would be such a name."""
+    if isinstance(ignore, str):
+        raise ValueError(f"ignore is {ignore!r}; a set of names is right, such as {{{ignore!r}}}")
 
 
 def _insist_on_known(calls: Iterable[Call], model: Model[Any]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from checkers.converging import CONVERGING
 from checkers.linearizability import Linearizable, LinearResult, MultiRegister, Register
@@ -22,10 +22,10 @@ from checkers.linearizability.models.registers import ELLE
 from checkers.linearizability.models.specification import Model
 from checkers.run.wellformed import WellFormed
 from harness.check.decision import NOTHING_THERE, DecisionTime
-from harness.check.hints import hints, other_elements, other_values
+from harness.check.hints import hints, other_elements, other_values, words_for_nothing
 from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.plan.table import PlanError
-from results.errors import HistoryError, StoreError
+from results.errors import HistoryError, StoreError, with_article
 from results.formats import ForeignHistory, OpenedHistory, open_history
 from results.formats.implied import appends, implied_by, implied_model
 from results.history import History
@@ -211,7 +211,12 @@ def _odd_values(history: History, model: str, check_options: CheckOptions) -> st
     """The reason why what was shown is in another form than what was written; None: it is not."""
     if model in ("grow-only-set", "set"):
         return other_elements(history)
+    if model in _TAKEN_FROM:
+        return words_for_nothing(history)
     return other_values(history) if model in STARTING and check_options.initial is None else None
+
+
+_TAKEN_FROM: Final = ("fifo-queue", "unordered-queue", "stack")
 
 
 def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOptions) -> Iterator[str]:
@@ -239,17 +244,43 @@ def why_no_model(history: History) -> str:
     models = {name: model.fs for name, model in MODELS.items()} | {name: p.fs for name, p in CONVERGING.items()}
     fit = [name for name, fs in sorted(models.items()) if fs.issuperset(names)]
     every = frozenset().union(*models.values())
-    other = next((name for name in names if name not in every), None)
+    others = sorted(
+        set(names).difference(every),
+        key=lambda name: (name.lower() not in _OF_QUEUES, _OF_MESSAGES.get(name.lower(), name) == name),
+    )
+    other = others[0] if others else None
     if other is not None:
         from difflib import get_close_matches
 
         from results.formats.records import plain_name
 
         plain = plain_name(other)
+        if (meant := _OF_QUEUES.get(other.lower())) is not None:
+            return f"no model has `{other}`; is it {_quoted(meant)}? (the ops are {shown})"
+        of_messages = _OF_MESSAGES.get(other.lower())
+        if of_messages is not None:
+            return f"no model has `{other}`; is it {_quoted(of_messages)}, an op of messages? {_MESSAGES}"
         near = [plain] if plain in every else get_close_matches(other, every, 1)
-        meant = f"; is it a `{near[0]}`?" if near else ""
+        meant = f"; is it {_quoted(near[0])}?" if near else ""
         return f"no model has `{other}`{meant} (the ops are {shown}; --ignore {other} leaves it out)"
-    return f"no model is implied by {shown}; name one with --model ({', '.join(fit or sorted(models))})"
+    if not fit:
+        return f"no model has all of {shown}; docs/checking.md has the operations of each"
+    return f"no model is implied by {shown}; name one with --model ({', '.join(fit)})"
+
+
+def _quoted(name: str) -> str:
+    return f"{with_article(name).replace(' ', ' `', 1)}`"
+
+
+_OF_MESSAGES: Final = {
+    **dict.fromkeys(("publish", "produce", "emit"), "send"),
+    **dict.fromkeys(("receive", "fetch", "subscribe", "deliver", "get-message", "poll"), "poll"),
+    "consume": "consume", "replica-read": "replica-read",
+}  # fmt: skip
+"""Names of operations of messages -> the ones that docs/histories.md has."""
+_OF_QUEUES: Final = {"offer": "enqueue", "take": "dequeue"}
+"""Names of operations of queues -> ours."""
+_MESSAGES: Final = "docs/histories.md has their names and values"
 
 
 def _workloads_of_messages() -> list[str]:

@@ -36,6 +36,8 @@ from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
 _PROBLEMS = 5
+_ALIKE = 0.75
+"""The least likeness of a name that is meant: `polls` is `poll`, and `write` is no `route`."""
 _NAMED = 10
 """Messages whose own names are shown."""
 
@@ -121,7 +123,7 @@ def _insist_on_messages(path: Path, workload: str, clients: History, check_optio
     other = next((op for op in clients if op.f not in FORMS and op.f not in check_options.ignore), None)
     if other is None:
         return
-    near = get_close_matches(other.f, FORMS, 1)
+    near = get_close_matches(other.f, FORMS, 1, _ALIKE)
     meant = f"; is it a `{near[0]}`?" if near else ""
     what = f"the workload {workload} has no `{other.f}` (op {other.index}){meant}; --ignore {other.f} leaves it out"
     raise HistoryError(path, None, what)

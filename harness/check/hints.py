@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from results.formats.foreign import as_text
+from results.formats.outcomes import TROUBLE
 from results.history import History
-from results.op import INVOKE, OK, Op
+from results.op import FAIL, INVOKE, OK, Op
 from results.verdict import CheckResult, Verdict
 
 
@@ -18,6 +20,15 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
     if result.verdict == Verdict.INVALID:
         bad = result.anomalies[0]
         both = _both(history, bad.key)
+        if timed_out := sum(
+            op.type == FAIL and bool(op.error and _TIME_OUT.search(op.error)) for op in history.clients
+        ):
+            yield (
+                f"{timed_out:,} operations ended in fail after a time-out or a broken connection; that does not prove "
+                "that they did not happen: info is right"
+            )
+        if _pairs(history):
+            yield "each value has two parts; if the first of them is the key, --independent says so"
         if both is not None:
             yield (
                 f"{both} is there as a number and as a text, which are different values; --values text reads all "
@@ -27,6 +38,9 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
             if seen.strip('"<>()').lower() in _NOTHING:
                 yield f"nobody wrote {seen}; if it says that nothing was there, null is right"
                 return
+            if TROUBLE.fullmatch(seen.strip('"')):
+                yield f"nobody wrote {seen}; if it says that the read did not succeed, its type is fail or info"
+                return
             yield f"nobody wrote {seen}; if it was there at the start, --initial {seen} (or any: nobody knows) says so"
     elif "is a string, not" in result.reason:
         yield "--values text reads all numbers as texts"
@@ -34,8 +48,35 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
         yield "--values numbers reads texts that are numbers as numbers"
 
 
+_TIME_OUT: Final = re.compile(r"time[ds]?[\s_-]*out|deadline|broken pipe|connection (?:reset|closed|lost)|EOF", re.I)
+"""Errors after which an operation may have happened."""
+
+
+def _pairs(history: History) -> bool:
+    """True if no op has a key, and all values of more than one op are lists of two parts of which the first varies."""
+    values = [op.value for op in history.clients if op.value is not None and op.f not in ("cas", "txn")]
+    return (
+        all(isinstance(value, list) and len(value) == 2 for value in values)
+        and len({json.dumps(value[0]) for value in values}) > 1
+        and all(op.key is None for op in history.clients)
+    )
+
+
+def words_for_nothing(history: History) -> str | None:
+    """The reason why a queue or a stack cannot be judged, in one line: a result is a word that says that it was empty,
+    and nobody added it; None: no such result exists.
+    """
+    added = {op.value for op in history.clients if op.f in ("enqueue", "push") and isinstance(op.value, str)}
+    for op in history.clients:
+        shown = op.value if op.f in ("dequeue", "pop") and op.type == OK else None
+        if isinstance(shown, str) and shown.lower() in _EMPTY and shown not in added:
+            return f"op {op.index}: nobody added {json.dumps(shown)}; if it says that it was empty, null is right"
+    return None
+
+
 _NOTHING: Final = frozenset({"nil", "null", "none", "na", "n/a", "nan", "undefined", "-", "absent", "not found"})
 """Texts that programs write for a value that is not there."""
+_EMPTY: Final = _NOTHING | {"empty", "exhausted", "eof", "queue-empty", "emptyqueue", "no-message", "timeout"}
 
 
 def other_elements(history: History) -> str | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = (
     "auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
-    "openchaos",
+    "openchaos", "kafka",
 )  # fmt: skip
 """The formats of `results.formats`, repeated because that module loads slowly."""
 
@@ -92,10 +92,8 @@ _OPTIONS = (
     ),
     click.option(
         "--order",
-        type=click.Choice(["file", "time"]),
-        default="file",
-        show_default=True,
-        help="Order of the events: their place in the file, or their time.",
+        type=click.Choice(["file", "time", "index"]),
+        help="Order of the events: their place in the file, their time, or their index.  [default: file]",
     ),
     click.option(
         "--values",
@@ -153,7 +151,7 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         independent: bool,
         ignore: tuple[str, ...],
         initial: str | None,
-        order: Literal["file", "time"],
+        order: Literal["file", "time", "index"] | None,
         values: Literal["text", "numbers"] | None,
         offsets: Literal["dense", "sparse"] | None,
         **options: Any,

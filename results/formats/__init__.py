@@ -15,6 +15,7 @@
 | `etcd`           | operations of etcd's robustness tests                                     |
 | `records`        | JSON with one record for each operation, and both its times               |
 | `openchaos`      | OpenChaos' history of a queue                                             |
+| `kafka`          | lines of Kafka's verifiable producer and consumer, and of kcat            |
 | `parquet`        | our sealed history                                                        |
 
 Any of them may be compressed with gzip, Parquet apart. Where dialects disagree, `ReadOptions` names the choice.

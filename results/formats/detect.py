@@ -15,6 +15,7 @@ from results.formats.signs import (
     CONSOLE_EVENT,
     EVENT,
     is_event,
+    is_of_kafka,
     is_operation,
     is_plain_event,
     is_record,
@@ -24,7 +25,7 @@ from results.formats.signs import (
 
 FORMATS: Final = (
     "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet", "records", "porcupine", "etcd", "jepsen-txt",
-    "openchaos",
+    "openchaos", "kafka",
 )  # fmt: skip
 
 PARQUET: Final = b"PAR1"
@@ -37,14 +38,31 @@ _PACKED: Final = {
 }  # fmt: skip
 """The first bytes of files that are no text."""
 
+_NOT_READ: Final = {
+    b"JEPSEN": "Jepsen's own binary file; the history.edn beside it is right",
+    b"\xef\xa8\xe3": "Fressian; the history.edn beside it is right",
+}
 _PYTHON: Final = r"\[?\s*(?:\{\s*'|\((?:\d+|'[^'\n]*'), )"
 _OTHERS: Final = {
     r"(?:---\s*)?- (?:\{\s*)?['\"]?[a-z]\w*['\"]?:(?:\s|$)": "YAML",
-    r"<[?!a-zA-Z]": "XML",
+    r"(?:---\s*)?[a-z]\w*:\s*\n\s*- |---\s*\n\s*[a-z]\w*: ": "YAML",
+    r"<[?!a-zA-Z]": "XML or HTML",
+    r"&?[A-Za-z_][\w.]* ?[\[{(]\s*\w+\s?[=:]\s?\S": "values as a program prints them",
 }
+_LANGUAGES: Final = {
+    r"#\{\s*\w+ => ": "a map of Erlang",
+    r"\[?\{[a-z_]+,.*\}\]?\.\s*$": "terms of Erlang",
+    r"%\{\w+: ": "a map of Elixir",
+    r"\{\s*(?::\w+|\"\w+\")\s*=>": "a hash of Ruby",
+    r"\{\s*[A-Za-z_]\w*:": "an object whose names have no quotes",
+    r"\+-+\+|[^\n]*\n-+\+-": "a table as a database prints it",
+    r"\[\[\w+\]\]\s*\n": "TOML",
+}
+"""The first line of a text that begins like EDN, or like nothing known -> what it is."""
 _EXAMPLE: Final = '{"process": 0, "type": "invoke", "f": "write", "value": 1}'
 _TEMPLATE: Final = "harness check --template NAME prints an example"
-_COMMENTS: Final = r"(?:[ \t]*#(?:[ \t!][^\n]*)?\n\s*)+"
+_COMMENTS: Final = r"(?:(?:[ \t]*#(?:[ \t!][^\n]*)?|sep=[,;\t|]\r?)\n\s*)+"
+"""Lines in front of the first event; `sep=;` is Excel's."""
 _LOG_LINE: Final = r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- "
 _JSON: Final = r'(?:\[\s*)?(?=\{\s*")'
 _BEHIND: Final = r'\{\s*"(?=.*\}\s*$)'
@@ -65,6 +83,9 @@ def detect(path: Path, head: bytes) -> tuple[str, int]:
     """
     if head[:4] == PARQUET:
         return "parquet", 0
+    other = next((what for front, what in _NOT_READ.items() if head.startswith(front)), None)
+    if other is not None:
+        raise HistoryError(path, None, other)
     packed = next((name for front, name in _PACKED.items() if head.startswith(front)), None)
     if packed is not None or head[257:262] == b"ustar":
         raise HistoryError(path, None, f"{packed or 'an archive (tar)'}; unpack it: of packed files only gzip is read")
@@ -82,6 +103,9 @@ def _of_text(path: Path, text: str, head: bytes) -> tuple[str, int]:
     if re.match(_PYTHON, text):
         what = "values as Python prints them; json.dumps of each event writes JSON"
         raise HistoryError(path, 1, f"{what}, such as {_EXAMPLE}")
+    language = next((name for front, name in _LANGUAGES.items() if re.match(front, text, re.MULTILINE)), None)
+    if language is not None:
+        raise HistoryError(path, 1, f"{language}; JSON is right, one event a line, such as {_EXAMPLE}")
     found = _by_first_line(text)
     if found is not None:
         return found, 0
@@ -155,9 +179,11 @@ def _of_json(text: str) -> str:
         return "etcd"
     if is_operation(first) or ("Input" in first and "Call" in first):
         return "porcupine"
+    if is_record(first):
+        return "records"
     if is_event(first):
         return "porcupine"
-    return "records" if is_record(first) else "jsonl"
+    return "kafka" if is_of_kafka(first) else "jsonl"
 
 
 def _blank_lines(head: bytes) -> int:

@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 from results.errors import HistoryError
 from results.formats.signs import AROUND, LISTS, is_event, is_operation, is_plain_event, is_record
+from results.reading import JSON_ONCE, TwiceNamed
 
 _AROUND: Final = re.compile(AROUND)
 _OBJECT: Final = re.compile(r'\{\s*"')
@@ -53,20 +54,36 @@ def as_array(path: Path, file: IO[bytes], head: bytes) -> tuple[IO[bytes], list[
         return file, []
     first = text.split(b"\n", 1)[0].strip()
     printed = first == b"{"
-    if not printed and (_is_whole(first) or not _AROUND.search(head.decode(errors="replace"))):
+    joined = not printed and _goes_on(first)
+    if not printed and not joined and (_is_whole(first) or not _AROUND.search(head.decode(errors="replace"))):
         return file, []
     file.seek(0)
     try:
         values = _values(file.read().decode("utf-8-sig"))
+    except TwiceNamed as problem:
+        raise HistoryError(path, None, str(problem)) from None
     except (ValueError, RecursionError) as problem:
         if not printed:
             return file, []  # (Its reader says what is wrong, and in which line.)
         raise HistoryError(path, getattr(problem, "lineno", None), f"not JSON: {problem}") from None
     name = _name_of_list(values)
-    if name is None and not printed:
+    if name is None and not printed and not joined:
         return file, []
     notes = [] if name is None else [f"the events are those in the field {name!r}"]
+    beside = [] if name is None else [repr(other) for other in values[0] if other != name]
+    if beside:
+        notes = [f"{notes[0]}; not read beside it: {', '.join(beside[:8])}{', ...' * (len(beside) > 8)}"]
     return io.BytesIO(json.dumps(values if name is None else values[0][name]).encode()), notes
+
+
+def _goes_on(line: bytes) -> bool:
+    """True for a line with an object and a comma, or another object, behind it."""
+    try:
+        text = line.decode()
+        end = json.JSONDecoder().raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return False
+    return text[end:].lstrip()[:1] in (",", "{")
 
 
 def _is_whole(line: bytes) -> bool:
@@ -82,13 +99,13 @@ def _is_whole(line: bytes) -> bool:
 
 def _values(text: str) -> list[Any]:
     """All JSON values of a text. Raises ValueError."""
-    decoder, at = json.JSONDecoder(), 0
+    at = 0
     values: list[Any] = []
     while at < len(text):
         if text[at].isspace() or (text[at] == "," and values):
             at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
             continue
-        value, at = decoder.raw_decode(text, at)
+        value, at = JSON_ONCE.raw_decode(text, at)
         values.append(value)
     return values
 

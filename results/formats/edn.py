@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from results.durable import replacing
-from results.errors import HistoryError
-from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.errors import HistoryError, with_article
+from results.formats.foreign import NEEDING, Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.independent import keyed, keyed_for_certain, keyed_note
 from results.formats.signs import is_plain_event, is_record
 from results.op import INFO, INVOKE, NEMESIS, OP_TYPES, Op
@@ -40,6 +40,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _INT: Final = re.compile(r"[+-]?\d+N?")
+_HEX: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _FLOAT: Final = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?")
 _RATIO: Final = re.compile(r"[+-]?\d+/\d+")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
@@ -94,6 +95,8 @@ def read_edn(
         ops, depth = ops[0]["history"], 2
     if depth == 0 and len(ops) == 1 and isinstance(ops[0], dict) and "valid?" in ops[0] and "type" not in ops[0]:
         raise HistoryError(path, None, "what Jepsen's checkers found (:valid?), and no history; history.edn is one")
+    if ops and all(isinstance(op, dict) and "process" not in op for op in ops):
+        ops = [_without_namespaces(op) for op in ops]
     if ops and all(isinstance(op, dict) for op in ops) and _has_other_names(ops[0]):
         return _in_other_names(path, ops, options)
     assembler = Assembler(options, nil_reads)
@@ -119,6 +122,12 @@ def read_edn(
         return assembler.finish(format_, [_TAGGED] if tagged else keyed_note(certain))
     except BadEvent as problem:
         raise refused(problem.place, problem) from None
+
+
+def _without_namespaces(op: dict[str, Any]) -> dict[str, Any]:
+    """A map with the names behind the slash: `:jepsen.op/process` is `:process`."""
+    found = {name.rpartition("/")[2] or name: value for name, value in op.items()}
+    return found if len(found) == len(op) else op
 
 
 def _has_other_names(first: dict[str, Any]) -> bool:
@@ -160,6 +169,8 @@ def _add(assembler: Assembler, op: Any, independent: bool) -> None:
     more = op.get("extra")
     if isinstance(more, dict):
         extra |= more
+    if op["type"] == INVOKE and op["f"] in NEEDING and "value" not in op and op["process"] != "nemesis":
+        raise ValueError(f"{with_article(op['f'])} needs its :value")
     key, value = op.get("key"), op.get("value")
     if independent and op["process"] != "nemesis":
         key, value = keyed(op["f"], value)
@@ -282,6 +293,8 @@ def _number(token: str, at: int) -> Any:
         return float(token.rstrip("M"))
     if _RATIO.fullmatch(token):
         return token
+    if _HEX.fullmatch(token):
+        return int(token, 16)  # (Clojure prints the address of an object so.)
     raise EdnError(f"{token!r} is no number", at)
 
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
 from typing import Any, Final, Literal
 
 from results.errors import with_article
 from results.formats.implied import implied_model, is_register_txn
+from results.formats.order import in_time_order
 from results.history import History
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, OP_TYPES, Op, make_op
 
@@ -34,6 +33,11 @@ ANSWERED: Final = READS | {
     "send", "poll", "replica-read", "consume", "committed",
 }  # fmt: skip
 """Ops whose result is not their argument: a completion without a value has no result."""
+
+NEEDING: Final = frozenset(
+    {"write", "w", "put", "add", "broadcast", "remove", "enqueue", "push", "cas", "append", "send"}
+)
+"""Ops that have an argument."""
 
 _NAMED: Final = 1 << 48
 """Processes with a name have numbers from here on, until all numbers are known."""
@@ -55,8 +59,9 @@ class ReadOptions:
                  nil saw that there was nothing (Elle), and only a `read` of nil is unknown.
     independent  Each client's value is `[key value]` (`jepsen.independent`). Default False, but True if values
                  have its tag.
-    order        The order of the events: their place in the `"file"`, or their `"time"`. At equal times invocations
-                 come first; events of one process stay in the order of the file.
+    order        The order of the events: their place in the `"file"`, their `"time"`, or their `"index"`. At equal
+                 times invocations come first; events of one process stay in the order of the file. None: the file,
+                 unless each event has an index of its own that says otherwise, which is an error.
     offsets      Messages: `"sparse"` if some offsets of a queue hold no message (Kafka), `"dense"` if all do. None: the
                  rule of the format's own project.
     values       Reads all numbers in values as `"text"`, or all texts that are numbers as `"numbers"`. None: unchanged;
@@ -66,7 +71,7 @@ class ReadOptions:
     failed_cas: Literal["nothing", "observed"] = "nothing"
     nil_reads: Literal["unset", "unrecorded"] | None = None
     independent: bool = False
-    order: Literal["file", "time"] = "file"
+    order: Literal["file", "time", "index"] | None = None
     values: Literal["text", "numbers"] | None = None
     offsets: Literal["dense", "sparse"] | None = None
 
@@ -84,32 +89,6 @@ class ForeignHistory:
     notes: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     start: int | None = None
-
-
-def in_time_order(events: Sequence[Op]) -> Iterator[int]:
-    """Yields the places of events in the order of their times. At equal times invocations come first, and events of one
-    process keep their order.
-    """
-    queues: dict[int, deque[int]] = {}
-    for place, op in enumerate(events):
-        queues.setdefault(op.process, deque()).append(place)
-
-    def head(queue: deque[int]) -> tuple[int, int, int]:
-        """A completion with an invocation of the same process and time behind it makes way for that."""
-        first = events[queue[0]]
-        goes_on = len(queue) > 1 and events[queue[1]].time <= first.time
-        return first.time, 0 if first.type == INVOKE else 2 - goes_on, queue[0]
-
-    # (Only the first event of each process can be next.)
-    heap = [head(queue) for queue in queues.values()]
-    heapify(heap)
-    while heap:
-        _, _, place = heappop(heap)
-        yield place
-        queue = queues[events[place].process]
-        queue.popleft()
-        if queue:
-            heappush(heap, head(queue))
 
 
 class BadEvent(ValueError):
@@ -138,8 +117,10 @@ class Assembler:
         self._renamed = self._held = self._undated = self._renumbered = self._nil_reads = self._lone = self._events = 0
         self._time = 0
         self._highest = -1
+        self._indices: list[int] = []  # those that are not the event's place
+        self._fell: int | None = None  # the place of the first one that is below the one before
         self._knossos = False
-        self._refused = self._denied = 0
+        self._refused = self._denied = self._doubtful = 0
 
     def add(
         self,
@@ -179,6 +160,8 @@ class Assembler:
         """The number of a process, given as a number or a name. Raises ValueError for anything else."""
         if type(process) is int and process >= _NAMED:
             process = str(process)
+        if type(process) is float and process.is_integer():
+            process = int(process)  # (Programs that have no whole numbers write 1.0.)
         if isinstance(process, str) and process != "nemesis" and process:
             return self._names.setdefault(process, _NAMED + len(self._names))
         return _process(process)
@@ -187,7 +170,7 @@ class Assembler:
         """Adds one event that already is an op. An op that needs no change is kept without a copy."""
         if self._options.values is not None and op.process >= 0 and op.value is not None:
             op = replace(op, value=converted(op.value, self._options.values))
-        if self._options.order == "time":
+        if self._options.order in ("time", "index"):
             self._later.append(op)
         else:
             self._take(op)
@@ -204,6 +187,9 @@ class Assembler:
                 op = self._nemesis(op)
         if op.index != self._events:
             self._renumbered += 1
+            if self._indices and op.index < self._indices[-1] and self._fell is None:
+                self._fell = self._events
+            self._indices.append(op.index)
         self._events += 1
         at = len(self._ops)
         time, actor = op.time, number
@@ -239,6 +225,11 @@ class Assembler:
         if self._options.order == "time":
             self._take_by_time()
             notes = [*notes, "the events are ordered by their time"]
+        elif self._options.order == "index":
+            self._take_by_index()
+            notes = [*notes, "the events are ordered by their index"]
+        elif self._fell is not None and self._options.order is None and len({*self._indices}) == len(self._indices):
+            raise BadEvent(self._fell, f"its index is below that of an event above; {_INDEX}")
         if self._names:
             fresh = self._highest + 1
             self._ops = [
@@ -258,7 +249,7 @@ class Assembler:
             hint = "" if self._options.order == "time" else " (--order time sorts them)"
             damage.append(f"{self._held} events were earlier than the event above them; they get its time{hint}")
             notes = [*notes, damage[-1]]
-        if self._renumbered and self._options.order == "file":
+        if self._renumbered and self._options.order in (None, "file"):
             notes = [
                 *notes,
                 f"{self._renumbered} events had an index different from their position; they get the position",
@@ -272,6 +263,8 @@ class Assembler:
             notes = [*notes, f"{self._refused} operations were answered with false: they did not happen"]
         if self._denied:
             notes = [*notes, f"{self._denied} operations were answered with false: their outcome is unknown"]
+        if self._doubtful:
+            notes = [*notes, f"{self._doubtful} operations are ok although they have an error"]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         # (As in Knossos' own files; Elle's registers, with r and w, begin empty.)
@@ -286,7 +279,17 @@ class Assembler:
         events, self._later = self._later, []
         if events and (self._undated or all(op.time == place for place, op in enumerate(events))):
             raise BadEvent(0, "--order time needs the time of each event, and not all have one")
-        for place in in_time_order(events):
+        self._take_in(events, in_time_order(events))
+
+    def _take_by_index(self) -> None:
+        """All events, in the order of their indices. Raises BadEvent."""
+        events, self._later = self._later, []
+        if len({op.index for op in events}) < len(events):
+            raise BadEvent(0, "--order index needs another index for each event")
+        self._take_in(events, sorted(range(len(events)), key=lambda place: events[place].index))
+
+    def _take_in(self, events: Sequence[Op], order: Iterable[int]) -> None:
+        for place in order:
             try:
                 self._take(events[place])
             except ValueError as problem:
@@ -357,6 +360,7 @@ class Assembler:
     def _client_completion(self, op: Op, invoked: Op, at: int) -> Op:
         if op.key != invoked.key:
             op = replace(op, key=invoked.key)
+        self._doubtful += op.type == OK and op.error is not None
         given = invoked.value is not None or op.value is None or isinstance(op.value, bool)
         if not given and op.type == OK and op.f in _GIVEN:
             raise ValueError(f"{with_article(op.f)} of {json.dumps(op.value)} needs that value in its invoke, too")
@@ -407,6 +411,8 @@ _TAKING: Final = frozenset({"write", "w", "put", "add", "enqueue", "push", "appe
 
 _GIVEN: Final = frozenset({"write", "w", "put", "enqueue", "push", "broadcast"})
 """Ops with an argument that a completion may repeat."""
+
+_INDEX: Final = "--order index sorts the events, and --order file says that the lines are in order"
 
 _LONG: Final = ("read", "write")
 
@@ -470,4 +476,6 @@ def _process(process: Any) -> int:
 
 def _text(value: Any) -> str | None:
     """Keys and errors as text: themselves, or their JSON."""
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)

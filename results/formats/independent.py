@@ -11,12 +11,16 @@ from results.formats.foreign import READS
 _KEYED: Final = (
     "each value has a key (a cas of three parts, or a read of [key nil]): every value is taken for [key value]"
 )
+_NAMES: Final = frozenset({"key", "value"})
+"""The fields of a value with its key, where it is an object."""
 
 
 def keyed(f: Any, value: Any) -> tuple[Any, Any]:
     """Key and value of a `[key value]`, or of the `[key from to]` of a cas. Raises ValueError."""
     if f == "cas" and isinstance(value, list) and len(value) == 3:
         return value[0], value[1:]
+    if isinstance(value, dict) and value.keys() == _NAMES:
+        return value["key"], value["value"]
     if not (isinstance(value, list) and len(value) == 2):
         raise ValueError("an independent value is [key value]")
     return value[0], value[1]
@@ -29,6 +33,9 @@ def keyed_for_certain(events: Iterable[tuple[Any, Any, Any]]) -> bool:
     found = False
     for process, f, value in events:
         if process == "nemesis":
+            continue
+        if isinstance(value, dict) and value.keys() == _NAMES:
+            found |= f in READS and value["value"] is None
             continue
         if not isinstance(value, list) or isinstance(value[0] if value else [], (list, dict)):
             return False

@@ -27,6 +27,8 @@ from results.op import FAIL, INFO
 
 _EVENT: Final = re.compile(EVENT)
 _CONSOLE_EVENT: Final = re.compile(CONSOLE_EVENT)
+_ERROR_BEHIND: Final = re.compile(r"(\S+|\[.*\])\s+:([\w.!?-]+)")
+"""A value and the reason behind it, with blanks where Jepsen writes a tab."""
 _LOOKS_SO: Final = re.compile(rf"jepsen\.util(?::|\s+-)?\s+:?\w+\s|(?:^|[\s-])(?=(?:\d+|:nemesis)\s){EVENT}")
 
 
@@ -121,6 +123,8 @@ def _event(text: str) -> tuple[str, str, Any, str | None] | None:
     type_, f, last = fields[0][1:], fields[1][1:], fields[2].rstrip() if len(fields) == 3 else ""
     if last[:1] == ":" and type_ in (FAIL, INFO):
         return type_, f, None, last[1:]
+    if type_ in (FAIL, INFO) and (behind := _ERROR_BEHIND.fullmatch(last)):
+        return type_, f, _value(behind[1]), behind[2]
     return type_, f, _value(last), None
 
 

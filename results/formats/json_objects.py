@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from results.errors import HistoryError, in_bytes
-from results.reading import LINE, lines
+from results.reading import LINE, TwiceNamed, json_of, lines
 
 
 class Place(NamedTuple):
@@ -41,9 +40,10 @@ class Objects:
 
     def _of_array(self) -> Iterator[tuple[Place, Any]]:
         try:
-            values = json.loads(self._file.read())
+            values = json_of(self._file.read())
         except ValueError as problem:
-            raise HistoryError(self._path, None, f"not a JSON array of records: {problem}") from None
+            what = "" if isinstance(problem, TwiceNamed) else "not a JSON array of records: "
+            raise HistoryError(self._path, None, f"{what}{problem}") from None
         for number, value in enumerate(values):
             yield Place(None, number), value
 
@@ -55,7 +55,9 @@ class Objects:
             if text.isspace():
                 continue
             try:
-                value = json.loads(text.removeprefix(b"\xef\xbb\xbf"))
+                value = json_of(text)
+            except TwiceNamed as problem:
+                raise HistoryError(self._path, line, str(problem)) from None
             except ValueError as problem:
                 if not text.endswith(b"\n") and number:
                     self.torn = f"the last {in_bytes(len(text))} were torn and are left out"

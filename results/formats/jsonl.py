@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from results.durable import replacing
-from results.errors import HistoryError
-from results.formats.foreign import READS, Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.errors import HistoryError, with_article
+from results.formats.foreign import NEEDING, READS, Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.implied import FINAL
 from results.formats.independent import keyed, keyed_for_certain, keyed_note
-from results.formats.signs import CALLED, RETURNED, other_key, plain_field
+from results.formats.signs import CALLED, RETURNED, OtherObjects, other_key, plain_field
 from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.journal import has_crc, line, scan
 from results.op import INFO, INVOKE, OK, OP_TYPES, Op, OpType
-from results.reading import LINE, lines
+from results.reading import LINE, TwiceNamed, json_of, lines
 
 if TYPE_CHECKING:
     from results.formats.records import Notes
@@ -53,7 +53,9 @@ def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHist
             return HistoryError(path, None, f"event {place}: {problem}")
         file.seek(0)
         number, text = _line_of(file, place)
-        return HistoryError(path, number, f"{problem} ({text[:200]!r})")
+        backwards = options.order is None and len(ops) > 1 and ops[0].time > ops[-1].time
+        hint = "; the times run backwards, and --order time sorts the events" if backwards else ""
+        return HistoryError(path, number, f"{problem}{hint} ({text[:200]!r})")
 
     certain = not options.independent and _keyed(ops)
     for place, op in enumerate(ops):
@@ -80,11 +82,12 @@ def _keyed(ops: Sequence[Op]) -> bool:
 def _array(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
     """The events of one JSON array."""
     try:
-        events = json.loads(file.read())
+        events = json_of(file.read())
     except RecursionError:
         raise HistoryError(path, None, "a value in it is nested too deeply") from None
     except ValueError as problem:
-        raise HistoryError(path, None, f"not a JSON array of events: {problem}") from None
+        what = "" if isinstance(problem, TwiceNamed) else "not a JSON array of events: "
+        raise HistoryError(path, None, f"{what}{problem}") from None
     ops = []
     for place, data in enumerate(events):
         try:
@@ -144,6 +147,7 @@ class _OtherNames:
         self._kinds: set[type[float] | None] = set()
         self._unread: dict[str, None] = {}
         self._empty = 0
+        self._objects = OtherObjects()
 
     def __call__(self, data: dict[str, Any]) -> None:
         for right, others in _OTHERS.items():
@@ -158,10 +162,14 @@ class _OtherNames:
         for name in ("type", "f", "process"):
             if isinstance(data[name], str) and data[name][:1] == ":":
                 data[name] = data[name][1:]
+        if isinstance(data["f"], str) and not data["f"].islower():
+            data["f"] = _plain_name(data["f"])
+        returned_only = False
         if isinstance(data["type"], str):
             lower = data["type"].lower()
-            returned = self._returned(data) if lower in _RETURNED else OK
-            known = _TYPES.get(lower, returned if lower in _RETURNED else data["type"])
+            returned_only = lower in _RETURNED
+            returned = self._returned(data) if returned_only else OK
+            known = _TYPES.get(lower, returned if returned_only else data["type"])
             data["type"] = lower if lower in OP_TYPES else known
         if "value" not in data:
             names = _ARGUMENTS if data["type"] == INVOKE else _RESULTS
@@ -169,8 +177,8 @@ class _OtherNames:
             if found is not None:
                 data["value"] = data.pop(found)
                 self._renamed[found] = "value"
-                if isinstance(data["value"], dict) and data["type"] != INVOKE:
-                    _insist_on_result(data["value"])
+                if data["type"] == OK and not isinstance(data["value"], bool):
+                    _insist_on_result(data["f"], data["value"])
                 if found == "args" and isinstance(data["value"], list):
                     self._spread(data)
         if "key" not in data:
@@ -178,12 +186,16 @@ class _OtherNames:
             if other is not None:
                 data["key"] = data.pop(other)
                 self._renamed[other] = "key"
-        if data["type"] == OK and "value" not in data and data["f"] in _SHOWING:
-            self._empty += 1
+            elif data["type"] == INVOKE and data["process"] != "nemesis" and len(data) > _LEAST:
+                self._objects.see(data)
+        if "value" not in data:
+            if data["type"] == INVOKE and data["f"] in NEEDING and data["process"] != "nemesis":
+                raise ValueError(f"{with_article(data['f'])} needs its value; this event has {_named(data)}")
+            self._empty += data["type"] == OK and data["f"] in _SHOWING
         for mark in FINAL:
             if mark in data:
                 data["extra"] = {**(data.get("extra") or {}), mark: data.pop(mark)}
-        if isinstance(data["process"], str) or (type(data["process"]) is int and data["process"] > _LARGEST):
+        if isinstance(data["process"], (str, float)) or (type(data["process"]) is int and data["process"] > _LARGEST):
             data["process"] = self._number_of(data["process"])
         if "time" in data:
             time = moment(data["time"], "time") if type(data["time"]) in (str, float, dict) else data["time"]
@@ -191,7 +203,11 @@ class _OtherNames:
             if len(self._kinds) > 1:
                 raise ValueError(_SECONDS if float in self._kinds else MIXED)
             data["time"] = in_ns(time) if isinstance(time, float) else int(time) if isinstance(time, Instant) else time
+        if data["type"] == OK and data.get("error"):
+            raise ValueError("its type is ok, and yet it has an error")
         if not data.keys() <= _FIELDS:
+            if data["type"] == OK:
+                _insist_on_success(data, all_suspects=returned_only)
             self._unread.update(dict.fromkeys(data.keys() - _FIELDS))
 
     def _returned(self, data: dict[str, Any]) -> OpType:
@@ -199,7 +215,8 @@ class _OtherNames:
         if not data.get("error") and not any(name in data for name in _OUTCOMES):
             return OK
         # Imported here: few files need it.
-        from results.formats.records import ERRORS, Notes, error_of, outcome_of
+        from results.formats.outcomes import ERRORS
+        from results.formats.records import Notes, error_of, outcome_of
 
         rest: dict[str, Any] = {name: data.pop(name) for name in (*_OUTCOMES, *ERRORS) if name in data}
         error = error_of(rest)
@@ -237,17 +254,53 @@ _EMPTY: Final = (
 _SECONDS: Final = "some times are seconds with a fraction, and others are not; all with one, or all in ns is right"
 _FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "value", "error", "extra", "crc"})
 
+_LEAST: Final = 4
+"""The number of fields that an event has at least: process, type, f and value."""
+
 _LARGEST: Final = 2**40
 """Larger numbers of processes are names, such as the addresses of threads."""
 
 _ENDS: Final = (("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"))
 
 
-def _insist_on_result(result: Any) -> None:
+def _plain_name(f: str) -> str:
     # Imported here: few files need it.
-    from results.formats.records import insist_on_result
+    from results.formats.records import plain_name
 
-    insist_on_result(result)
+    return plain_name(f)
+
+
+_LINES: Final = ("log", "line", "MESSAGE", "message", "msg")
+"""Fields in which logs keep the line that a program wrote."""
+_PICTURE: Final = (
+    "this is the data of Porcupine's picture: its descriptions are free texts, which do not say what is of unknown "
+    "outcome; porcupine.Operation as JSON is right"
+)
+_PRINTED_BY: Final = {
+    frozenset({"History", "PartialLinearizations"}): _PICTURE,
+    frozenset({"Partitions", "Annotations"}): _PICTURE,
+}
+"""Fields of what other tools print -> why it is no history."""
+
+
+def _insist_on_result(f: str, result: Any) -> None:
+    # Imported here: few files need it.
+    from results.formats.outcomes import insist_on_result
+
+    insist_on_result(f, result)
+
+
+def _insist_on_success(data: Mapping[str, Any], *, all_suspects: bool) -> None:
+    """Raises ValueError for a field that is not read and may deny the success of this event."""
+    # Imported here: few files need it.
+    from results.formats.outcomes import insist_on_success
+
+    rest = {name: value for name, value in data.items() if name not in _FIELDS}
+    insist_on_success(data["f"], rest, data.get("value"), all_suspects=all_suspects)
+
+
+def _named(data: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, data)) or "none"
 
 
 def _lacking(missing: str, data: Mapping[str, Any]) -> str:
@@ -256,6 +309,12 @@ def _lacking(missing: str, data: Mapping[str, Any]) -> str:
             "a span of OpenTelemetry does not say which client did what; a record for each operation is right: "
             '{"client", "op", "key", "input", "output", "start", "end"}'
         )
+    other = next((text for names, text in _PRINTED_BY.items() if names <= data.keys()), None)
+    if other is not None:
+        return other
+    inside = next((name for name in _LINES if isinstance(data.get(name), str) and data[name][:1] == "{"), None)
+    if inside is not None:
+        return f"the event is a text in the field {inside!r}; take it out, such as with: jq -r .{inside} FILE"
     lower = {name.lower(): name for name in data}
     for ends in _ENDS:
         if missing != "f" and all(name in lower for name in ends) and "type" not in data:
@@ -265,7 +324,7 @@ def _lacking(missing: str, data: Mapping[str, Any]) -> str:
                 '{"process", "type": "invoke", "f", "value", "time"}, and one with the type of its outcome'
             )
     whole = "; a record of a whole operation has a 'start' and an 'end'" if missing == "type" else ""
-    return f"an operation needs the field {missing!r}; this one has {', '.join(map(repr, data)) or 'none'}{whole}"
+    return f"an operation needs the field {missing!r}; this one has {_named(data)}{whole}"
 
 
 def write_jsonl(ops: Iterable[Op], path: Path) -> None:

@@ -222,6 +222,10 @@ def _json_reader(format_: str) -> Callable[[Path, IO[bytes], ReadOptions], Forei
             from results.formats.records import read_records
 
             return read_records
+        case "kafka":
+            from results.formats.kafka_tools import read_kafka
+
+            return read_kafka
         case "porcupine":
             from results.formats.porcupine_json import read_porcupine
 

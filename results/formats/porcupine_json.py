@@ -198,6 +198,8 @@ class Meanings:
             return None if f in ("put", "write", "append") else output, OK
         rest = _lower(output)
         error = taken(rest, ("error", "err"))
+        if error == "OK":  # (As in the labs of MIT 6.5840.)
+            error = None
         unknown, exists = rest.pop("unknown", False), rest.pop("exists", rest.pop("found", None))
         ok, value = rest.pop("ok", None), rest.pop("value", None)
         if rest:

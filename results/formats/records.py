@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +23,22 @@ from typing import IO, Any, Final
 
 from results.errors import with_article
 from results.formats.csv_rows import Rows
-from results.formats.foreign import OLD_AND_NEW, READS, Assembler, ForeignHistory, ReadOptions, in_time_order
+from results.formats.foreign import NEEDING, OLD_AND_NEW, Assembler, ForeignHistory, ReadOptions
 from results.formats.implied import FINAL
 from results.formats.json_objects import Objects, Place
-from results.formats.signs import NAMES, Ends, ends_of, other_key, plain_field
+from results.formats.order import in_time_order
+from results.formats.outcomes import (
+    ERRORS,
+    GOOD,
+    OUTCOME_OF,
+    OUTCOMES,
+    SHOWING,
+    TAKING,
+    VAGUE,
+    insist_on_result,
+    insist_on_success,
+)
+from results.formats.signs import NAMES, Ends, OtherObjects, ends_of, other_key, plain_field
 from results.formats.times import MIXED, Instant, in_ns, kind, moment
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, Op, OpType, make_op
 
@@ -36,46 +47,7 @@ CLIENTS: Final = (
 )  # fmt: skip
 ARGUMENTS: Final = ("input", "argument", "arg", "args")
 RESULTS: Final = ("output", "result", "response", "ret")
-OUTCOMES: Final = ("type", "outcome", "status")
-ERRORS: Final = ("error", "err", "exception")
-_SUSPECT: Final = re.compile(r"failure|fail|unknown|state|aborted|errno|(?:.*_)?(?:code|status|error|exception)")
-"""Fields of which one may say that an operation failed: leaving them out would be a guess."""
-
-_UNKNOWN: Final = frozenset({"info", "unknown", "timeout", "timed-out", "timed_out", "timedout"})
-_VAGUE: Final = frozenset({"failed", "failure", "error"})
-"""Outcomes that do not promise that nothing happened."""
-_OUTCOMES: Final[Mapping[str, OpType]] = {
-    "ok": OK, "success": OK, "succeeded": OK, "fail": FAIL, **dict.fromkeys(_UNKNOWN | _VAGUE, INFO),
-}  # fmt: skip
-_GOOD: Final = ("ok", "success", "succeeded")
 _BAD: Final = ("timeout", "timed_out", "timedout", "failed")
-
-SHOWING: Final = READS | {"dequeue", "pop", "drain", "min-offset", "max-offset"}
-"""Ops whose only value is their result."""
-TAKING: Final = frozenset(
-    [
-        "write",
-        "w",
-        "put",
-        "add",
-        "broadcast",
-        "remove",
-        "enqueue",
-        "push",
-        "cas",
-        "cas-refused",
-        "delete",
-        "trim",
-        "release",
-        "unlock",
-    ]
-)
-"""Ops whose only value is their argument."""
-
-_NEEDING: Final = frozenset(
-    {"write", "w", "put", "add", "broadcast", "remove", "enqueue", "push", "cas", "append", "send"}
-)
-"""Ops that have an argument."""
 
 _PERSONAL: Final = frozenset(
     [
@@ -99,8 +71,11 @@ _PERSONAL: Final = frozenset(
 """Ops that depend on which process they belong to."""
 
 
+MESSAGES: Final = frozenset({"send", "replica-read"})
+"""Ops of messages that are not personal."""
+
 _KNOWN: Final = SHOWING | TAKING | _PERSONAL | {
-    "append", "contains", "increment", "decrement", "add-and-get", "get-and-add", "txn", "send",
+    "append", "contains", "increment", "decrement", "add-and-get", "get-and-add", "txn", *MESSAGES,
 }  # fmt: skip
 _SYNONYMS: Final = {
     "set": "put", "del": "delete", "compare-and-set": "cas", "compare-and-swap": "cas", "incr": "increment",
@@ -140,6 +115,7 @@ class Notes:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self.objects = OtherObjects()
 
     def count(self, note: str, by: int = 1) -> None:
         self._counts[note] += by
@@ -165,13 +141,14 @@ def read_records(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHi
 def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
     rest = _plain(data)
     _unfold(rest)
-    client = client_of(taken(rest, CLIENTS))
+    client = taken(rest, CLIENTS)
     f = taken(rest, NAMES)
-    if f is None and isinstance(rest.get("type"), str) and rest["type"].lower() not in _OUTCOMES:
+    if f is None and isinstance(rest.get("type"), str) and rest["type"].lower() not in OUTCOME_OF:
         f = rest.pop("type")
     if not isinstance(f, str):
         raise ValueError(f"a record needs the name of its operation ({', '.join(NAMES)}), not {json.dumps(f)}")
     f, key = plain_name(f), _key(rest, notes)
+    client = client_of(client) if client is not None or f in _PERSONAL or f in MESSAGES else _own(place, notes)
     if isinstance(rest.get("args"), list) and (parts := spread(f, key, rest["args"])) is not None:
         key, rest["args"] = parts
         notes.count("{} records have a list of arguments (`args`): of two, the first is the key")
@@ -184,19 +161,20 @@ def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
     pair = next((pair for pair in OLD_AND_NEW if f == "cas" and all(field in rest for field in pair)), None)
     if pair is not None:
         rest["input"] = [rest.pop(field) for field in pair]
-    if f in _NEEDING and all(name not in rest for name in (*ARGUMENTS, "value")):
+    if f in NEEDING and all(name not in rest for name in (*ARGUMENTS, "value")):
         raise ValueError(f"{with_article(f)} needs its value")
     if f in SHOWING and outcome == OK and done is not None and rest.keys().isdisjoint((*RESULTS, "value")):
         raise ValueError(f"{with_article(f)} needs its output; null says that there was nothing")
     argument, result = _values(f, rest, outcome)
-    insist_on_result(result)
+    if result != argument:
+        insist_on_result(f, result)
     outcome = answered(f, result, outcome, notes)
     extra = rest.pop("extra", None) or {}
     if not isinstance(extra, Mapping):
         raise ValueError(f"extra is {json.dumps(extra)}, not an object")
+    if outcome == OK and done is not None:
+        insist_on_success(f, rest, result, all_suspects=True)
     for name in rest:
-        if _SUSPECT.fullmatch(name) and rest[name] not in (None, False, 0, ""):
-            raise ValueError(f"the field {name!r} is not known; the outcome is {', '.join(OUTCOMES)}: ok, fail or info")
         if name in FINAL:
             continue
         notes.count(f"{{}} fields {name!r} of records are not read")
@@ -204,20 +182,21 @@ def _record(place: Place, data: Mapping[str, Any], notes: Notes) -> Record:
     return Record(place, client, f, key, argument, result, outcome, start, done, text, {**rest, **extra})
 
 
+def _own(place: Place, notes: Notes) -> str:
+    """The client of a record that names none: only the order in time counts for its operation."""
+    notes.count("{} records name no client (such as `client`): each is a client of its own")
+    return f"record {place.number}"
+
+
 def _key(rest: dict[str, Any], notes: Notes) -> Any:
     if "key" in rest:
         return rest.pop("key")
     other = other_key(rest)
     if other is None:
+        notes.objects.see(rest)
         return None
     notes.count(f"{{}} records have their key in the field {other!r}")
     return rest.pop(other)
-
-
-def insist_on_result(result: Any) -> None:
-    """Raises ValueError for a result that is an error."""
-    if isinstance(result, Mapping) and any(result.get(name) for name in ERRORS):
-        raise ValueError("the result has an error; an error beside it says that the outcome is not known")
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,7 +224,7 @@ def _unfold(rest: dict[str, Any]) -> None:
 
 def spread(f: str, key: Any, arguments: list[Any]) -> tuple[Any, Any] | None:
     """Key and argument of an operation whose arguments are a list, as of a function; None: the list is one value."""
-    most = 0 if f in SHOWING or f == "delete" else 2 if f == "cas" else 1 if f in _NEEDING | {"contains"} else None
+    most = 0 if f in SHOWING or f == "delete" else 2 if f == "cas" else 1 if f in NEEDING | {"contains"} else None
     if most is None or not most <= len(arguments) <= most + (key is None):
         return None
     if len(arguments) > most:
@@ -291,6 +270,8 @@ def client_of(value: Any) -> int | str:
         raise ValueError(f"a record needs its client ({', '.join(CLIENTS[:2])})")
     if type(value) is int and value >= 0:
         return value
+    if isinstance(value, float) and value.is_integer() and value >= 0:
+        return int(value)
     if isinstance(value, str) and value:
         return value
     raise ValueError(f"the client is {json.dumps(value)}, neither a whole number from 0 nor a name")
@@ -324,7 +305,7 @@ def plain_name(f: str) -> str:
 def outcome_of(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
     """The outcome by the fields that say it, which are removed. Raises ValueError if they contradict each other."""
     found = taken(rest, OUTCOMES)
-    ok = taken(rest, _GOOD)
+    ok = taken(rest, GOOD)
     bad = [name for name in _BAD if rest.get(name) is not None]
     for name in bad:
         if not isinstance(rest[name], bool):
@@ -343,10 +324,10 @@ def outcome_of(rest: dict[str, Any], error: Any, notes: Notes) -> OpType:
         if error:
             notes.count("{} records have an error, which does not say that nothing happened: unknown outcome")
         return INFO if error else OK
-    known = _OUTCOMES.get(found.lower()) if isinstance(found, str) else None
+    known = OUTCOME_OF.get(found.lower()) if isinstance(found, str) else None
     if known is None:
         raise ValueError(f"the outcome is {json.dumps(found if ok is None else ok)}, not ok, fail or info")
-    if isinstance(found, str) and found.lower() in _VAGUE:
+    if isinstance(found, str) and found.lower() in VAGUE:
         notes.count("{} records failed, which does not promise that nothing happened: their outcome is unknown")
     if known == OK and error:
         raise ValueError("the outcome is ok, and yet it has an error")

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from results.op import FAIL, INFO, INVOKE, OK
 
-NAMES: Final = ("f", "op", "operation", "op_type", "method", "command")
+NAMES: Final = ("f", "op", "operation", "op_type", "method", "command", "kind", "action")
 _KIND: Final = r"(?:_?(?:time|ts|timestamp|at))"
 _UNIT: Final = r"(?:_?(ns|us|ms|s|nanos|micros|millis|sec|secs|seconds|nsec|usec|msec))"
 _T: Final = r"(?:(?:t|ts|time)_)?"
@@ -92,21 +92,45 @@ CONSOLE_EVENT: Final = r"(?:.*?[\s\]])?jepsen\.util(?::|\s+-)?\s+(?=:?[\w-]+\s+:
 """A line of a console up to its event."""
 
 
-_OBJECTS: Final = ("object", "register", "queue", "lock", "resource", "topic", "partition")
+_OBJECTS: Final = (
+    "object", "register", "queue", "lock", "resource", "topic", "partition",
+    "k", "key_id", "object_id", "register_id", "queue_id", "lock_id", "resource_id",
+)  # fmt: skip
 
 
 def other_key(data: dict[str, Any]) -> str | None:
     """The field that names the object if no field is called `key`; None: no such field. A `topic` and its `partition`
-    become one field `topic-partition`, as Kafka names them. Raises ValueError for any other two.
+    become one field `topic-partition`, as Kafka names them (RocketMQ: `queue_id`). Raises ValueError for any other two.
     """
-    if isinstance(data.get("topic"), str) and type(data.get("partition")) is int:
-        data["topic-partition"] = f"{data.pop('topic')}-{data.pop('partition')}"
-        return "topic-partition"
+    for number in ("partition", "queue_id"):
+        if isinstance(data.get("topic"), str) and type(data.get(number)) is int:
+            data[f"topic-{number}"] = f"{data.pop('topic')}-{data.pop(number)}"
+            return f"topic-{number}"
     found = [name for name in _OBJECTS if data.get(name) is not None]
     if len(found) > 1:
         raise ValueError(f"the fields {found[0]!r} and {found[1]!r} may both name the object; a field 'key' is right")
     return found[0] if found else None
 
+
+class OtherObjects:
+    """Insists that no field which may name the object has two values where no key is there."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] = {}
+
+    def see(self, data: Mapping[str, Any]) -> None:
+        """Raises ValueError for an operation without a key, one of whose fields names another object than before."""
+        for name in sorted(_PERHAPS & data.keys()):
+            if self._first.setdefault(name, data[name]) != data[name]:
+                right = "if it names the object, `key` is its name; if not, leave it out"
+                raise ValueError(f"there is no key, and the field {name!r} is not always the same; {right}")
+
+
+_PERHAPS: Final = {
+    "path", "url", "uri", "db", "database", "table", "row", "collection", "bucket", "document", "item", "entity",
+    "account", "shard", "namespace", "tenant", "stream", "subject", "variable", "address", "run", "run_id", "test",
+}  # fmt: skip
+"""Fields that may name the object, or a history of its own."""
 
 CALLED: Final = ("call", "invocation", "invoked", "start", "started", "begin", "request")
 RETURNED: Final = ("return", "returned", "response", "complete", "completed", "end", "ended", "finish", "finished")
@@ -153,6 +177,19 @@ def is_operation(data: Mapping[str, Any]) -> bool:
     return {"Input", "Call", "Return"} <= own and any(
         isinstance(value, Mapping) for name, value in data.items() if name.lower() == "input"
     )
+
+
+def is_of_kafka(data: Mapping[str, Any]) -> bool:
+    """True for what Kafka's own tools print: an event of a verifiable producer or consumer, or a message."""
+    if isinstance(data.get("name"), str) and "timestamp" in data and data["name"].endswith(_OF_KAFKA):
+        return True
+    return {"topic", "partition", "offset"} <= data.keys() and data.keys().isdisjoint(("type", "f", "op", "process"))
+
+
+_OF_KAFKA: Final = (
+    "startup_complete", "producer_send_success", "producer_send_error", "record_data", "records_consumed",
+    "partitions_assigned",
+)  # fmt: skip
 
 
 def is_event(data: Mapping[str, Any]) -> bool:

@@ -430,7 +430,7 @@ def test_pack_leaves_out_what_cannot_be_packed_and_says_so(tmp_path: Path, capsy
     odd = {"nan": '"value":NaN', "inf": '"value":1e999', "extra": '"extra":"x"', "time": '"time":' + "9" * 40}
     for name, text in odd.items():
         (tmp_path / f"{name}.jsonl").write_text(f'{{"process":0,"type":"invoke","f":"write",{text}}}\n')
-    (tmp_path / "process.jsonl").write_text(f'{{"process":{2**63},"type":"invoke","f":"write"}}\n')
+    (tmp_path / "process.jsonl").write_text(f'{{"process":{2**63},"type":"invoke","f":"read"}}\n')
     code, out, err = harness(capsys, "batch", "--input", tmp_path, "--pack", tmp_path / "t.parquet")
     assert (code, err) == (2, "")
     assert out[-1].endswith("2 histories; 4 could not be read")

@@ -67,7 +67,7 @@ def test_one_record_for_each_operation(
 
 
 BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
-    "no client": ({"op": "read", "start": 1, "end": 2}, "a record needs its client"),
+    "no client": ({"op": "lock", "start": 1, "end": 2}, "a record needs its client"),
     "a client of another kind": (record(1.5, "read", 1, 2), "the client is 1.5, neither"),
     "no name": ({"client": 0, "start": 1, "end": 2}, "a record needs the name of its operation"),
     "no number": (record(0, "read", 1, "2026-01-01", value=1), 'end is "2026-01-01", not a date such'),

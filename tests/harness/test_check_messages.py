@@ -40,6 +40,11 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int,
     return code, output.out, output.err
 
 
+def tool_data(count: int) -> dict[str, Any]:
+    """The last line of a verifiable producer."""
+    return {"timestamp": 1041, "name": "tool_data", "sent": count, "acked": 2, "target_throughput": -1}
+
+
 def write(path: Path, *calls: tuple[str, Any, Any, dict[str, Any]], blank: bool = False) -> Path:
     lines = []
     for f, requested, got, extra in calls:
@@ -70,6 +75,68 @@ def test_the_exit_code_is_the_verdict_s(
     found = json.loads(out.read_text())
     assert (found["model"], found["anomaly"], found["ops"]) == (workload, anomaly, 2 * len(calls))
     assert bool(found["core"]) == (anomaly is not None)
+
+
+def of_kafka(name: str, value: str, offset: int, **more: Any) -> dict[str, Any]:
+    return {
+        "timestamp": 1000 + offset, "name": name, "key": None, "value": value, "offset": offset, "topic": "t",
+        "partition": 0, **more,
+    }  # fmt: skip
+
+
+def sent(*values: str, begin: int = 0) -> list[dict[str, Any]]:
+    return [of_kafka("producer_send_success", value, offset) for offset, value in enumerate(values, begin)]
+
+
+def read(*values: str, begin: int = 0) -> list[dict[str, Any]]:
+    """As kcat prints them."""
+    return [
+        {"topic": "t", "partition": 0, "offset": offset, "tstype": "create", "ts": 1, "key": None, "payload": value}
+        for offset, value in enumerate(values, begin)
+    ]
+
+
+def recorded(*values: str) -> list[dict[str, Any]]:
+    return [of_kafka("record_data", value, offset) for offset, value in enumerate(values)]
+
+
+STARTED = {"timestamp": 1000, "name": "startup_complete"}
+REFUSED = {"timestamp": 1030, "name": "producer_send_error", "exception": "E", "value": "2", "key": None, "topic": "t"}
+COUNTED = {"timestamp": 1016, "name": "records_consumed", "count": 1, "partitions": []}
+OF_KAFKA: dict[str, tuple[list[dict[str, Any]], int, str]] = {
+    "kcat": ([STARTED, *sent("0", "1"), *read("0", "1")], 0, "valid"),
+    "kcat, twice": ([*sent("0", "1"), *read("0", "1"), *read("0", "1")], 0, "valid"),
+    "kcat, another message": ([*sent("0", "1"), tool_data(2), *read("0", "7")], 1, "1 lost, 1 never-sent"),
+    "a consumer": ([STARTED, *sent("0", "1"), STARTED, *recorded("0", "1")], 0, "valid"),
+    "a consumer, lost": ([*sent("0", "1", "2"), *recorded("0", "1", "2")[::2]], 1, "1 lost"),
+    "a consumer, not yet": ([*sent("0", "1"), *recorded("0")], 2, "does not show whether 1 acknowledged messages"),
+    "an error, and read": ([*sent("0", "1"), REFUSED, tool_data(3), *read("0", "1", "2")], 0, "valid"),
+    "an error, and not read": ([*sent("0", "1"), REFUSED, tool_data(3), *read("0", "1")], 0, "valid"),
+    "twice in the log": ([*sent("0", "1"), *read("0", "1", "1")], 1, "1 duplicated"),
+    "a producer that was killed": ([*sent("0", "1"), *read("0", "1", "2")], 0, "1 records were read that no producer"),
+    "one that reported all": ([*sent("0", "1"), tool_data(2), *read("0", "1", "2")], 1, "1 never-sent"),
+    "an earlier run": ([*sent("0", "1", begin=5), *read("0"), *read("0", "1", begin=5)], 0, "1 records in front of"),
+    "a begin in the middle": ([*sent("0", "1"), *read("1", begin=1)], 2, "mq.json:1: offset 0 of t-0 was"),
+    "only sent": (sent("0"), 2, "it shows what was sent, and not the records that were read"),
+    "only counted": ([*sent("0"), COUNTED], 2, "--verbose prints each record"),
+    "only read": (read("0"), 2, "it shows what was read, and not what was acknowledged"),
+    "two producers": ([*sent("0"), *sent("0", begin=1), *read("0", "0")], 2, "mq.json:2: '0' was sent twice to t-0"),
+    "no value": ([*sent("0"), *read("0"), {**read("0")[0], "payload": None}], 2, "a message needs its value, a text"),
+    "an offset that is no number": ([{**sent("0")[0], "offset": "0"}], 2, "needs its topic, its partition and its"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["plain", "with lines of a log"])
+@pytest.mark.parametrize("what", OF_KAFKA)
+def test_what_kafka_s_own_tools_print(what: str, log: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines, code, said = OF_KAFKA[what]
+    text = [json.dumps(line) for line in lines]
+    if log:
+        text = [*text[:1], "[2026-11-30 17:04:17,352] WARN x (org.apache.kafka)", *text[1:], "% Reached end of topic t"]
+    (tmp_path / "mq.json").write_text("".join(f"{line}\n" for line in text))
+    found, out, err = harness(capsys, "check", tmp_path / "mq.json")
+    assert (found, err) == (code, "")
+    assert said in (out.replace("mq.json:3", "mq.json:2") if log else out)
 
 
 @pytest.mark.parametrize("name", ["mq.jsonl", "mq.jsonl.gz"])

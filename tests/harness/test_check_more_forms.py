@@ -330,7 +330,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "a repr of Python": ("{'process': 0, 'type': 'invoke', 'f': 'write', 'value': 1}\n", PYTHON),
     "a list of tuples": ("[(0, 'invoke', 'write', 1)]\n", PYTHON),
     "YAML": ("- process: 0\n  type: invoke\n", "YAML; JSON is right, one event a line"),
-    "XML": ("<history><op process='0'/></history>\n", "XML; JSON is right, one event a line"),
+    "XML": ("<history><op process='0'/></history>\n", "XML or HTML; JSON is right, one event a line"),
     "a span": (
         lines({"traceId": "t", "name": "write", "startTimeUnixNano": "1"}),
         "a span of OpenTelemetry does not say which",

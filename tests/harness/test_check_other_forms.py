@@ -140,7 +140,7 @@ def test_a_folder_has_an_object_around_events_beside_other_json(
     (tmp_path / "package.json").write_text(json.dumps({"name": "x", "events": [{"name": "push"}]}))
     code, found = harness(capsys, "check", tmp_path)
     assert (code, [line.split()[0] for line in found]) == (0, ["h.json", "note:"])
-    assert found[1] == "  note: the events are those in the field 'history'"
+    assert found[1] == "  note: the events are those in the field 'history'; not read beside it: 'name'"
 
 
 BROKEN: dict[str, tuple[str | bytes, str]] = {

@@ -26,8 +26,9 @@ def lines(*found: dict[str, Any]) -> str:
     return "".join(json.dumps(one) + "\n" for one in found)
 
 
-def both(process: Any, f: str, argument: Any, result: Any) -> list[dict[str, Any]]:
-    return [{"process": process, "type": t, "f": f, "value": v} for t, v in (("invoke", argument), ("ok", result))]
+def both(process: Any, f: str, argument: Any, result: Any, **more: Any) -> list[dict[str, Any]]:
+    outcomes = ("invoke", argument), ("ok", result)
+    return [{"process": process, "type": type_, "f": f, "value": value, **more} for type_, value in outcomes]
 
 
 def records(*ends: Any, start: str = "start", end: str = "end", **more: Any) -> str:
@@ -136,6 +137,70 @@ FORMS: dict[str, tuple[str, str, str]] = {
         "client,op,value,start,end\n1,read,nil,1,2\n0,write,1,3,4\n1,read,1,5,6\n", "6\n", "6\n0,read,NULL,7,8\n",
     ),
     "an error that is none, as Go prints it": (records(1, 2, 3, 4, err="<nil>"), *READ),
+    "an operation that is called its kind": (
+        records(1, 2, 3, 4, start="invoke_ns", end="complete_ns", outcome="ok").replace('"op"', '"kind"'),
+        '"read", "value": 1', '"read", "value": 2',
+    ),
+    "operations beside other fields, without clients": (
+        json.dumps({"schema": 1, "operations": [
+            {"id": "w", "kind": "put", "key": "k", "value": "a", "invoke_ns": 1, "complete_ns": 2},
+            {"id": "r", "kind": "get", "key": "k", "value": "a", "invoke_ns": 3, "complete_ns": 4},
+        ]}),
+        '"get", "key": "k", "value": "a"', '"get", "key": "k", "value": "b"',
+    ),
+    "an object called k": (
+        lines(*({**one, "k": one["process"]} for one in [*both(0, "write", 1, 1), *both(1, "read", None, None)])),
+        '"read", "value": null, "k": 1', '"read", "value": 7, "k": 1',
+    ),
+    "names in capitals": (EVENTS.replace('"read"', '"READ"').replace('"write"', '"Write"'),
+                          '"READ", "value": 1', '"READ", "value": 2'),
+    "a comma behind each line": (EVENTS.replace("}\n", "},\n"), *READ),
+    "several events on a line": (EVENTS.replace("}\n", "}"), *READ),
+    "the separator of Excel": ("sep=;\n" + TABLE.replace(",", ";"), "read;1", "read;2"),
+    "names with a namespace": (
+        MAPS.replace(":", ":jepsen.op/").replace(":jepsen.op/f :jepsen.op/", ":jepsen.op/f :")
+        .replace(":jepsen.op/type :jepsen.op/", ":jepsen.op/type :"),
+        ":read :jepsen.op/value 1", ":read :jepsen.op/value 2",
+    ),
+    "the address of an object": (
+        MAPS.replace(":value", ':conn #object[java.net.Socket 0x1a2b "Socket[]"] :value'),
+        ':read :conn #object[java.net.Socket 0x1a2b "Socket[]"] :value 1',
+        ':read :conn #object[java.net.Socket 0x1a2b "Socket[]"] :value 2',
+    ),
+    "a key inside of each value": (
+        lines(*both(0, "write", *[{"key": 0, "value": 1}] * 2), *both(0, "write", *[{"key": 1, "value": 5}] * 2),
+              *both(1, "read", {"key": 0, "value": None}, {"key": 0, "value": 1})),
+        '"ok", "f": "read", "value": {"key": 0, "value": 1}', '"ok", "f": "read", "value": {"key": 0, "value": 5}',
+    ),
+    "blanks where Jepsen writes tabs": (
+        "INFO  jepsen.util - 0 :invoke :write 1\nINFO  jepsen.util - 0 :info :write 1 :timeout\n"
+        "INFO  jepsen.util - 4 :invoke :read nil\nINFO  jepsen.util - 4 :ok :read 1\n",
+        ":ok :read 1", ":ok :read 2",
+    ),
+    "an error that says OK, as in the labs of MIT": (
+        lines(
+            {"ClientId": 0, "Input": {"Op": 1, "Key": "x", "Value": "1"}, "Call": 1, "Output": {"Err": "OK"},
+             "Return": 2},
+            {"ClientId": 1, "Input": {"Op": 0, "Key": "x"}, "Call": 3, "Output": {"Value": "1", "Err": "OK"},
+             "Return": 4},
+        ),
+        '{"Value": "1", "Err": "OK"}', '{"Value": "2", "Err": "OK"}',
+    ),
+    "whole numbers as fractions": (
+        "process,type,f,key,value\n0.0,invoke,write,1,1.0\n0.0,ok,write,1,1.0\n1.0,invoke,read,1.0,\n1.0,ok,read,1.0,1.0\n",
+        "read,1.0,1.0", "read,1.0,null",
+    ),
+    "whole numbers as fractions, in records": (
+        TABLE.replace("0,write", "0.0,write").replace("1,read", "1.0,read"), "read,1", "read,2",
+    ),
+    "keys that are objects": (
+        lines(*both(0, "write", 1, 1, key={"a": 1, "b": 2}), *both(1, "read", None, 1, key={"b": 2, "a": 1})),
+        '"read", "value": 1', '"read", "value": null',
+    ),
+    "a cas in Java's words": (
+        lines(*both(0, "write", 1, 1), *both(0, "compareAndSet", [1, 2], None), *both(1, "read", None, 2)),
+        '"read", "value": 2', '"read", "value": 1',
+    ),
     "a cas whose values have names": (
         lines(*NAMED, *both(1, "read", None, 2)), '"read", "value": 2', '"read", "value": 1',
     ),
@@ -152,7 +217,105 @@ def test_the_verdict_is_right_without_an_option(what: str, tmp_path: Path, capsy
         assert harness(capsys, "check", tmp_path / "h.txt")[0] == code
 
 
+DENIED: Final = records(1, 2, 3, 4).replace('"read", "value": 1', '"read", "value": null')
+RETURNED: Final = EVENTS.replace('"ok", "f": "write"', '"return", "f": "write"')
+
+
+def beside(field: str, text: str = DENIED) -> bytes:
+    """The text with a field in its write (records), or in the completion of that (events)."""
+    at = text.index("}\n", text.index("\n") if text is not DENIED else 0)
+    return f"{text[:at]}, {field}{text[at:]}".encode()
+
+
 REFUSED: dict[str, tuple[bytes, str]] = {
+    "a name that is there twice": (
+        EVENTS.replace('"read", "value": 1', '"read", "value": 2, "value": 1').encode(),
+        "h.txt:4: an object has the field 'value' twice; once is right",
+    ),
+    "twice, in an array": (
+        b'[{"process": 0, "process": 1, "type": "invoke", "f": "read"}]', "has the field 'process' twice",
+    ),
+    "twice, in a record": (beside('"client": 7'), "h.txt:1: an object has the field 'client' twice"),
+    "twice, in an object over several lines": (
+        b'{\n"client": 0, "op": "read", "start": 1, "end": 2,\n"value": 1, "value": 2}', "has the field 'value' twice",
+    ),
+    "an operation that was not acknowledged": (beside('"acked": false'), "the field 'acked' is not known (false); the"),
+    "a cas that was not applied": (beside('"swapped": false', EVENTS), "the field 'swapped' is not known (false)"),
+    "ok, and yet not": (beside('"ok": false', EVENTS), "the field 'ok' is not known (false)"),
+    "ok, and yet an error": (beside('"error": "deadline"', EVENTS), "h.txt:2: its type is ok, and yet it has an error"),
+    "ok, and yet a time-out": (beside('"status": "timeout"', EVENTS), "the field 'status' is not known"),
+    "ok, and yet an error code": (beside('"error_code": "X"', EVENTS), "the field 'error_code' is not known"),
+    "an aborted operation": (beside('"aborted": true'), "the field 'aborted' is not known (true)"),
+    "a code of a return": (beside('"code": 503', RETURNED), "the field 'code' is not known (503)"),
+    "nothing found, and yet a value": (
+        beside('"found": false', RECORDS.replace("write", "x", 1)).replace(b'"x"', b'"write"'),
+        "the field 'found' is false; null as its value says that nothing was there",
+    ),
+    "a result that says time-out": (beside('"result": "timeout"'), 'the result of a write is "timeout"; an outcome ('),
+    "a negative result": (beside('"result": -1'), "the result of a write is -1; an outcome (type, outcome, status) is"),
+    "a result that is not ok": (beside('"result": {"ok": false}'), "the result has an error; an error beside it"),
+    "an output of an event that says time-out": (
+        EVENTS.replace('"ok", "f": "write", "value": 1', '"return", "f": "write", "output": "timed out"').encode(),
+        'h.txt:2: the result of a write is "timed out"; an outcome (',
+    ),
+    "a write without its value, in EDN": (
+        MAPS.replace(":write :value", ":write :v").encode(), "h.txt:1: a write needs its :value",
+    ),
+    "a write without its value": (
+        EVENTS.replace('"write", "value"', '"write", "v"').encode(),
+        "h.txt:1: a write needs its value; this event has 'process', 'type', 'f', 'v'",
+    ),
+    "a line of docker's log": (
+        lines(*({"log": line, "stream": "stdout"} for line in EVENTS.splitlines())).encode(),
+        "the event is a text in the field 'log'; take it out, such as with: jq -r .log FILE",
+    ),
+    "the data of Porcupine's picture": (
+        json.dumps([{"History": [], "PartialLinearizations": [], "Largest": {}}]).encode(),
+        "this is the data of Porcupine's picture: its descriptions are free texts",
+    ),
+    "Jepsen's own file": (b"JEPSEN\0\0\0\1", "Jepsen's own binary file; the history.edn beside it is right"),
+    "a table of a database": (b" op | start\n----+------\n r  | 1\n", "a table as a database prints it; JSON is right"),
+    "the newest event first": (
+        lines(*reversed([{**json.loads(line), "time": at} for at, line in enumerate(EVENTS.splitlines())])).encode(),
+        "that it never invoked; the times run backwards, and --order time sorts the events",
+    ),
+    "two objects by another name": (
+        lines(*both(0, "write", 1, 1, path="/a"), *both(1, "read", None, None, path="/b")).encode(),
+        "h.txt:3: there is no key, and the field 'path' is not always the same; if it names the object, `key` is its",
+    ),
+    "two objects by another name, in records": (
+        RECORDS.replace('"start": 1', '"row": 1, "start": 1').replace('"start": 3', '"row": 2, "start": 3').encode(),
+        "h.txt:2: there is no key, and the field 'row' is not always the same",
+    ),
+    "a queue of Java": (
+        lines(*both(0, "offer", 1, True), *both(1, "poll", None, 1)).encode(), "no model has `offer`; is it an `en",
+    ),
+    "a sum of two models": (
+        lines(*both(0, "increment", None, 1), *both(1, "get", None, 1)).encode(), "no model has all of get, incr",
+    ),
+    "an empty queue in words": (
+        lines(*both(0, "enqueue", "a", None), *both(1, "pop", None, "a"), *both(1, "pop", None, "EMPTY"))
+        .replace("enqueue", "push").encode(),
+        'op 5: nobody added "EMPTY"; if it says that it was empty, null is right',
+    ),
+    "a broker's own words": (
+        lines(*both(0, "publish", 1, None), *both(1, "consume", None, 1)).encode(),
+        "no model has `publish`; is it a `send`, an op of messages? docs/histories.md has their names and values",
+    ),
+    **{
+        f"printed as {name}": (text.encode(), f"{name}; JSON is right, one event a line, such as")
+        for name, text in {
+            "a map of Erlang": "#{process => 0,type => invoke}.\n",
+            "terms of Erlang": "[{process,0},{type,invoke}].\n{invoke,0}.\n",
+            "a map of Elixir": "%{process: 0, type: :invoke}\n",
+            "a hash of Ruby": "{:process=>0, :type=>:invoke}\n",
+            "an object whose names have no quotes": "{ process: 0, type: 'invoke' }\n",
+            "values as a program prints them": "Op { process: 0, kind: Invoke }\n",
+            "YAML": "history:\n- process: 0\n",
+            "TOML": "[[op]]\nprocess = 0\n",
+            "XML or HTML": "<!DOCTYPE html>\n",
+        }.items()
+    },
     "UTF-16 without its mark": (EVENTS.encode("utf-16-le"), "it begins with NUL bytes: no text, or UTF-16 or UTF-32"),
     "a part of UTF-32": (b"\xff\xfe\0\0{", "it begins as a text in UTF-32, and is none"),
     "half a time": (records({"secs": 1}, 2, 3, 4).encode(), "neither a number nor a date; seconds and nanos are right"),
@@ -179,7 +342,6 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "values of reads and writes are steps of transactions; an operation `txn` is right",
     ),
     "a cas with one name": (lines(*both(0, "cas", {"old": 1}, None)).encode(), "a cas needs [from to]"),
-    "a cas by another name": (lines(*both(0, "compareAndSet", [1, 2], None)).encode(), "is it a `cas`?"),
 }  # fmt: skip
 
 
@@ -215,6 +377,30 @@ NOTES: dict[str, tuple[str, list[str], int, str]] = {
         lines({"client": 0, "op": "write", "value": 1, "start": 1}, {"client": 1, "op": "read", "start": 3}),
         [], 2, "2 records have no time of their return (such as `end`): their outcome is unknown",
     ),
+    "no client": (
+        RECORDS.replace('"client": 0, ', ""), [], 0, "1 records name no client (such as `client`): each is a client of",
+    ),
+    "fields beside the operations": (
+        json.dumps({"ops": [json.loads(line) for line in RECORDS.splitlines()], "initial": {"x": 1}}), [], 0,
+        "the events are those in the field 'ops'; not read beside it: 'initial'",
+    ),
+    "a time-out that is called a failure": (
+        lines(*both(0, "write", 1, 1), *both(1, "read", None, 1)).replace('"ok", "f": "write", "value": 1',
+        '"fail", "f": "write", "value": 1, "error": "request timed out"'), [], 1,
+        "1 operations ended in fail after a time-out or a broken connection; that does not prove",
+    ),
+    "ok, and yet an error, in EDN": (
+        MAPS.replace(":type :ok :f :read", ":type :ok :error :late :f :read"), [], 0,
+        "1 operations are ok although they have an error",
+    ),
+    "values of two parts": (
+        lines(*both(0, "write", [0, 1], None), *both(0, "write", [1, 5], None), *both(1, "read", None, [0, 1])), [], 1,
+        "each value has two parts; if the first of them is the key, --independent says so",
+    ),
+    "a read that says time-out": (
+        records(1, 2, 3, 4).replace('"read", "value": 1', '"read", "value": "ERR timeout"'), [], 1,
+        'nobody wrote "ERR timeout"; if it says that the read did not succeed, its type is fail or info',
+    ),
     "a text for nothing": (
         records(1, 2, 3, 4).replace('"read", "value": 1', '"read", "value": "(nil)"'), [], 1,
         'nobody wrote "(nil)"; if it says that nothing was there, null is right',
@@ -235,6 +421,34 @@ def test_a_read_without_its_value_is_left_out_on_request(tmp_path: Path, capsys:
     (tmp_path / "h.txt").write_text(EVENTS + silent("read"))
     code, printed = harness(capsys, "check", tmp_path / "h.txt", "--nil-reads", "unrecorded")
     assert (code, "  note: 1 reads recorded no value and are left out of account" in printed) == (0, True)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "edn"])
+def test_an_index_that_contradicts_the_file_is_a_question(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One client behind the other: by the lines a stale read, by the indices none. Numbers that two events share are
+    no such index.
+    """
+    events = [*both(0, "write", 1, 1), *both(0, "write", 2, 2), *both(1, "read", None, 1)]
+
+    def checked(indices: list[int], *options: str) -> tuple[int, list[str]]:
+        found = [{**event, "index": index} for event, index in zip(events, indices, strict=True)]
+        edn = ["{" + " ".join(f":{n} {json.dumps(v)}" for n, v in one.items() if v is not None) + "}" for one in found]
+        (tmp_path / "h.txt").write_text(lines(*found) if form == "jsonl" else "\n".join(edn))
+        return harness(capsys, "check", tmp_path / "h.txt", *options)
+
+    code, printed = checked([0, 1, 4, 5, 2, 3])
+    assert (code, len(printed)) == (2, 1)
+    assert (
+        "h.txt:5: its index is below that of an event above; --order index sorts the events, and --order" in printed[0]
+    )
+    assert checked([0, 1, 4, 5, 2, 3], "--order", "index")[0] == 0
+    assert checked([0, 1, 4, 5, 2, 3], "--order", "file")[0] == 1
+    assert checked([0, 10, 20, 30, 40, 50])[0] == 1
+    assert checked([0, 1, 2, 3, 0, 1])[0] == 1
+    code, printed = checked([0, 1, 2, 3, 0, 1], "--order", "index")
+    assert (code, "--order index needs another index for each event" in printed[0]) == (2, True)
 
 
 @pytest.mark.parametrize(("seen", "code"), [({"n": 2}, 0), ({"n": 3}, 1)])

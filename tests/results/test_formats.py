@@ -279,4 +279,4 @@ def test_a_named_format_is_taken_at_its_word(tmp_path: Path) -> None:
     assert read(tmp_path, KV, "edn").format == "edn"
     with pytest.raises(HistoryError, match="file:1: not a line of an etcd log"):
         read(tmp_path, KV, "porcupine-etcd")
-    assert len(set(FORMATS)) == 10
+    assert len(set(FORMATS)) == 11

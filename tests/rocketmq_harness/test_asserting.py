@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,36 @@ def test_the_start_and_a_model_that_lacks_an_operation(recorder: Recorder) -> No
     assert_linearizable(recorder, CasRegister(7), ignore={"increment"})
     with pytest.raises(ValueError, match="no model 'regster'; there are cas-register, counter"):
         assert_linearizable(recorder, "regster")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (None, "the model is None; a name is right, such as 'register', or CasRegister(0)"),
+        (CasRegister, "the model is the class CasRegister; an object of it is right, such as"),
+    ],
+)
+def test_a_model_of_another_kind_is_one_line(model: Any, said: str, recorder: Recorder) -> None:
+    read(recorder, 7)
+    with pytest.raises(TypeError, match=re.escape(said)):
+        assert_linearizable(recorder, model)
+
+
+def test_a_text_is_no_set_of_names(recorder: Recorder) -> None:
+    """Protects against leaving out an operation whose name is a part of the text."""
+    read(recorder, 7)
+    said = re.escape("ignore is 'reread'; a set of names is right, such as {'reread'}")
+    with pytest.raises(ValueError, match=said):
+        assert_linearizable(recorder, "register", ignore="reread")
+    with pytest.raises(ValueError, match=said):
+        assert_log(recorder, ignore="reread")
+
+
+def test_a_log_says_how_to_leave_an_operation_out(recorder: Recorder) -> None:
+    """Protects the remedy of a test: the option of the command is none of it."""
+    read(recorder, 7)
+    with pytest.raises(AssertionError, match=r"has no `read` \(op 0\); ignore={'read'} leaves it out"):
+        assert_log(recorder)
 
 
 def test_nothing_that_happened_is_no_success(recorder: Recorder) -> None:

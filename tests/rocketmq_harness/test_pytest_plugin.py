@@ -109,6 +109,43 @@ def test_a_history_is_judged_with_its_test(tmp_path: Path) -> None:
     assert "the mark `linearizable` needs the fixture `history`" in output
 
 
+MISTAKES = {
+    "linearizable": "the mark `linearizable`: missing a required argument: 'model'",
+    "linearizable('regster')": "the mark `linearizable`: no model 'regster'; there are ",
+    "linearizable(3)": "the mark `linearizable`: the model is 3; a name is right, such as 'register'",
+    "linearizable('register', ignor={'x'})": "the mark `linearizable`: got an unexpected keyword argument 'ignor'",
+    "message_log(ignore='write')": "the mark `message_log`: ignore is 'write'; a set of names is right",
+    "linearizable(Odd())": "TypeError: unsupported operand",
+}
+"""Mark -> its failure."""
+
+
+def test_a_mistake_in_a_mark_is_one_line(tmp_path: Path) -> None:
+    """Protects from a traceback for what is wrong in one line of a test; an error of the user's own model keeps its."""
+    source = """
+import pytest
+from rocketmq_harness import linearizability
+
+class Odd(linearizability.models.Register):
+    def step(self, state, op):
+        return None + op.value
+""" + "".join(
+        f"""
+@pytest.mark.{mark}
+def test_{number}(history):
+    with history.op("write", value=1) as op:
+        op.ok()
+"""
+        for number, mark in enumerate(MISTAKES)
+    )
+    output, numbers = suite(tmp_path, source)
+    assert numbers == {"failed": len(MISTAKES)}, output
+    for number, said in enumerate(MISTAKES.values()):
+        report = re.split(rf"^__+ test_{number} __+$", output, flags=re.MULTILINE)[1].split("\n____")[0]
+        assert said in report, report
+        assert (len(report.strip().splitlines()) < 5) == ("operand" not in said), report
+
+
 def test_nothing_is_loaded_where_nothing_is_judged(tmp_path: Path) -> None:
     """Protects every other test-suite of a machine: pytest loads the plug-in in all of them."""
     source = """

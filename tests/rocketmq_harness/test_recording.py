@@ -187,6 +187,22 @@ def test_a_process_can_be_named(path: Path) -> None:
     assert [event["process"] for event in events(path)[::2]] == [0, 1, 0, 0, 2]
 
 
+@pytest.mark.parametrize("f", ["read", "get", "dequeue", "poll"])
+def test_an_operation_that_shows_something_needs_a_result(f: str, path: Path) -> None:
+    """Protects from a read that is recorded as one that found nothing, because its result was forgotten."""
+    with record(path) as recorder:
+        with pytest.raises(ValueError, match="`ok`: it needs a result, such as"), recorder.op(f, key="x") as op:
+            op.ok()
+        with recorder.op(f, key="x") as op:
+            op.ok(None)
+    assert [event["type"] for event in map(json.loads, path.read_text().splitlines())] == [
+        "invoke",
+        "info",
+        "invoke",
+        "ok",
+    ]
+
+
 def test_what_is_no_json_is_refused(path: Path) -> None:
     """Protects the file from a value that nobody can read, and the outcome from a result that was not recorded."""
     with record(path) as recorder:

@@ -198,14 +198,29 @@ class _Keys:
         found: list[Any] = self.take(key, _tables, _NO_TABLES)
         return [_Keys(one, self.file, f"{self.where}{key}[{n}].") for n, one in enumerate(found, start=1)]
 
+    def missing(self, key: str, right: str) -> SettingsError:
+        """The error for a key that is needed and not there, perhaps because its name has a typing error."""
+        other = next((left for left in self._left if suggest(left, [key])), None)
+        return self.wrong(key, f"is missing; {right}") if other is None else self._unknown(other, [key])
+
+    def only(self, *known: str) -> None:
+        """Raises SettingsError for a key that is none of these."""
+        for key in self._left:
+            if key not in known:
+                raise self._unknown(key, known)
+
     def end(self) -> None:
         """Raises SettingsError for a key that nobody took."""
         for key in self._left:
-            right = suggest(key, self._known) or f"; there are {', '.join(self._known)}"
-            raise SettingsError(f"--system {self.file}: no key {self.where}{cut(key).strip(chr(39))}{right}")
+            raise self._unknown(key, self._known)
+
+    def _unknown(self, key: str, known: Sequence[str]) -> SettingsError:
+        right = suggest(key, known) or f"; there are {', '.join(known)}"
+        return SettingsError(f"--system {self.file}: no key {self.where}{cut(key).strip(chr(39))}{right}")
 
 
 def _description(path: Path, top: _Keys) -> Description:
+    top.only("name", "packages", "needed", "lists", "file", "server", "once", "client")
     name = top.take("name", _name, re.sub(r"[^a-z0-9_]", "_", path.stem.lower()) or "system")
     packages = top.take("packages", _strings(_package), _NO_WORDS)
     needed = top.take("needed", _strings(_node), _NO_WORDS)
@@ -223,7 +238,6 @@ def _description(path: Path, top: _Keys) -> Description:
         table.end()
         if not once:
             raise top.wrong("once.run", 'is missing; a command such as ["redis-cli", "ping"] is right')
-    top.end()
     return Description(name, path, server, client, packages, files, lists, once, once_on, needed)
 
 
@@ -239,7 +253,7 @@ def _lists(top: _Keys) -> dict[str, ListPart]:
             raise top.wrong(f"lists.{name}", "a name of small letters that is no other placeholder is right")
         each = inner.take("each", _template(IN_LIST), "")
         if not each:
-            raise inner.wrong("each", 'is missing; a text such as "{node}={address}" is right')
+            raise inner.missing("each", 'a text such as "{node}={address}" is right')
         found[name] = ListPart(each, inner.take("join", _text, ","))
         inner.end()
     return found
@@ -248,7 +262,7 @@ def _lists(top: _Keys) -> dict[str, ListPart]:
 def _server(top: _Keys, lists: Mapping[str, ListPart]) -> ServerPart:
     table = top.table("server")
     if table is None:
-        raise top.wrong("server", 'is missing; a table [server] with run = ["PROGRAM", ...] is right')
+        raise top.missing("server", 'a table [server] with run = ["PROGRAM", ...] is right')
     ports = table.take("ports", _ports, _NO_PORTS)
     clash = next((f"{port}_port" for port in ports if f"{port}_port" in lists), None)
     if clash is not None:
@@ -257,12 +271,12 @@ def _server(top: _Keys, lists: Mapping[str, ListPart]) -> ServerPart:
     command, environment = _command(places), _environment(places)
     run = table.take("run", command, _NO_WORDS)
     if not run:
-        raise table.wrong("run", 'is missing; a command such as ["etcd", "--name", "{node}"] is right')
+        raise table.missing("run", 'a command such as ["etcd", "--name", "{node}"] is right')
     rules = []
     for rule in table.tables("on"):
         nodes = rule.take("nodes", _strings(_node), _NO_WORDS)
         if not nodes:
-            raise rule.wrong("nodes", 'is missing; a list such as ["n1"] is right')
+            raise rule.missing("nodes", 'a list such as ["n1"] is right')
         rules.append(Rule(nodes, rule.take("run", command, None), rule.take("env", environment, _NO_TEXTS)))
         rule.end()
     part = ServerPart(
@@ -287,7 +301,7 @@ def _client(top: _Keys, places: Sequence[str]) -> ClientPart | None:
         return None
     run = table.take("run", _command(places), _NO_WORDS)
     if not run:
-        raise table.wrong("run", 'is missing; a command such as ["python3", "client.py", "{address}"] is right')
+        raise table.missing("run", 'a command such as ["python3", "client.py", "{address}"] is right')
     env = table.take("env", _environment(places), _NO_TEXTS)
     part = ClientPart(run, env, table.take("nodes", _strings(_node), _NO_WORDS))
     table.end()
@@ -297,7 +311,7 @@ def _client(top: _Keys, places: Sequence[str]) -> ClientPart | None:
 def _file(table: _Keys, here: Path, places: Sequence[str]) -> NodeFile:
     path = table.take("path", _node_path, "")
     if not path:
-        raise table.wrong("path", 'is missing; an absolute path on the nodes such as "/etc/my.conf" is right')
+        raise table.missing("path", 'an absolute path on the nodes such as "/etc/my.conf" is right')
     text = table.take("text", _template(places), None)
     source = table.take("source", lambda value: _source(value, here), None)
     url = table.take("url", _url, None)
