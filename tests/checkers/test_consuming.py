@@ -456,12 +456,19 @@ def test_a_stall_shows_by_its_first_messages_and_a_backlog_does_not() -> None:
 
 
 def shared_queues(
-    right_s: float, *, twice: bool = False, fault: float | None = None, unnamed_s: float = 0.0, ghost_s: float = 0.0
+    right_s: float,
+    *,
+    twice: bool = False,
+    fault: float | None = None,
+    unnamed_s: float = 0.0,
+    ghost_s: float = 0.0,
+    proxies: bool = False,
 ) -> CheckResult:
     """Two members and two queues; m1 crashes at 20 s, and m0 has its queue so long after that.
 
     twice    m0 has it from the start, and gives it up so long after m1's start. fault: a fault of a second ends then.
     unnamed_s, ghost_s   so long after the start of m0, and the end of m1, the broker has not noticed.
+    proxies  the members have proxies: that of n2 has not noticed, and that of n1 notices at once.
     """
     story = TimedStory()
     crash, start = 20.0, 1.0
@@ -483,7 +490,12 @@ def shared_queues(
     for at in range(3, 90, 2):
         names = ["c@m0-1"] if at >= start + unnamed_s else []
         names += ["c@m1-1"] if twice or at <= crash + ghost_s else []
-        story.call(at, "named-members", "t:a:0", None, names, group="g", node="n1")
+        if proxies:
+            live = ["c@m0-1", *(["c@m1-1"] if twice or at <= crash else [])]
+            story.call(at, "named-members", None, None, live, ask={"proxy": "n1"}, group="g", node="n1")
+            story.call(at, "named-members", None, None, names, ask={"proxy": "n2"}, group="g", node="n2")
+        else:
+            story.call(at, "named-members", "t:a:0", None, names, group="g", node="n1")
     for member, events in (("m0", m0), ("m1", m1)):
         at = ends if member == "m0" or twice else 15.0
         shown = [[kind, int((at + 0.01 - when) * S), 1, *rest] for when, (kind, *rest) in events]
@@ -511,6 +523,17 @@ def test_a_group_agrees_within_its_time(name: str, how: dict[str, Any], near: An
     excused = shared_queues(**how, **far, fault=15.0)
     assert excused.verdict == Verdict.VALID, excused.reason
     assert [(e.rule, e.used) for e in excused.excuses] == [(name, 1)]
+
+
+def test_each_proxy_is_judged_by_its_own_answers() -> None:
+    """A proxy that named a dead member, beside one that did not: members that asked it left queues to the dead one."""
+    good = shared_queues(0.1, ghost_s=24.0, proxies=True)
+    assert (good.verdict, good.excuses, good.stats["answers"]) == (Verdict.VALID, [], 88), good.reason
+    bad = shared_queues(0.1, ghost_s=60.0, proxies=True)
+    assert [(a.name, a.cases) for a in bad.anomalies] == [("dead-member-named", 1)], bad.reason
+    assert "the proxy of n2 named m1 (process 1)" in bad.anomalies[0].summary
+    missing = shared_queues(0.1, unnamed_s=30.0, proxies=True)
+    assert [(a.name, a.cases) for a in missing.anomalies] == [("live-member-unnamed", 1)], missing.reason
 
 
 def test_a_fault_grants_heartbeats_and_no_more() -> None:
