@@ -362,7 +362,7 @@ class ConsumeWorkload(MessageWorkload):
             )
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
         if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
-            of_group.append(Prompt())
+            of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))
         if listener != "broadcast":
             stalls = max(self.quiet_s - 2, self.settled_s)
             of_group.append(Progress(stalls, wanted, holds=holds, in_order=self.fifo))
