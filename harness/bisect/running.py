@@ -40,7 +40,7 @@ class Runner:
     ) -> None:
         self.subject, self.extra, self.builds, self.store = subject, extra, builds, store
         self.until, self.say = until, say
-        self.early = EarlyEnds(not whole, subject.signature.anomalies if subject.signature is not None else ())
+        self.early = EarlyEnds(not whole, sorted(subject.signature.names) if subject.signature else ())
         self._shared = SharedCluster()
         self._last: int | None = None
         self._count = 0

@@ -263,8 +263,8 @@ def judge(run: ChildRun, findings: Sequence[Finding]) -> Sample:
 
 
 def _names(finding: Finding) -> set[str]:
-    """The anomalies of a finding's signature."""
-    return set(finding.signature.anomalies) if finding.signature is not None else set()
+    """The anomalies of a finding's signatures."""
+    return set(finding.signature.names) if finding.signature is not None else set()
 
 
 def _as_judged(found: Figures | None, judgement: Judgement) -> Figures | None:

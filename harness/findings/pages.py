@@ -139,6 +139,9 @@ def _signature(signature: Signature) -> Iterator[str]:
     if signature.log is not None:
         when = " in that time" if signature.during else ""
         yield f"| with the log line{when} | {signature.describe_log().replace('|', chr(92) + '|')} |"
+    if signature.other is not None:
+        yield "| or | |"
+        yield from _signature(signature.other)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -37,8 +37,8 @@ def picture_of(finding: Finding) -> str:
 
 def draw(finding: Finding, signature: Signature, record: RunRecord, judgement: Judgement) -> str:
     """The picture of a run that shows the finding, as SVG."""
-    named = [a for a in judgement.anomalies if a.name in signature.anomalies]
-    own = [a for a in named if signature.says is None or signature.says.search(a.summary)]
+    named = [a for a in judgement.anomalies if a.name in signature.names]
+    own = signature.explains(record, judgement) or named
     heading = f"{finding.id}. {finding.title}: {record.version}, seed {record.plan.get('seed')}"
     return course(record, own, heading, next(_mechanism(signature, record, own), ""))
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
             break
         try:
             names = {anomaly.name for anomaly in read_verdict(run.verdict).anomalies}
-            near = [f for f in wanted.values() if f.signature is not None and names & set(f.signature.anomalies)]
+            near = [f for f in wanted.values() if f.signature is not None and names & f.signature.names]
             if not near:
                 continue
             record, judgement = judge_stored(run)

@@ -328,7 +328,12 @@ def read_signature(table: Table) -> Signature:
                 f"a group of log_line ({groups})",
             )
     permitted = table.get("permitted", bool, False)
-    found = Signature(anomalies, permitted, log, after, says, during, unless.pattern if unless else None)
+    at_node = table.get("at_node", bool, False)
+    check(log or not at_node, f"{table.where}: {table.prefix}at_node", at_node, "true only where there is a log_line")
+    other = read_signature(table.table("other")) if table.has("other") else None
+    found = Signature(
+        anomalies, permitted, log, after, says, during, unless.pattern if unless else None, at_node, other
+    )
     table.reject_unknown()
     return found
 

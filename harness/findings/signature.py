@@ -56,6 +56,8 @@ class Signature:
     during     whether this line must stand in the time of the anomaly (`Anomaly.window`), not just anywhere in the run.
     says       pattern in the anomaly's summary; None: any will do.
     after      effects of faults (`results.strikes.Effect`), one of which must have struck; empty: no fault is needed.
+    at_node    whether this line must stand in a log of the node that the anomaly names.
+    other      another signature of the same finding: either is enough; None: there is no other.
     """
 
     anomalies: tuple[str, ...]
@@ -65,12 +67,22 @@ class Signature:
     says: re.Pattern[str] | None = None
     during: bool = False
     unless: str | None = None
+    at_node: bool = False
+    other: Signature | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The anomalies of this signature and of the other one."""
+        return frozenset(self.anomalies) | (frozenset() if self.other is None else self.other.names)
 
     def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
         """Returns whether a judged run shows the finding, with the reason. One that ended early without it tried
         nothing: it might have come later.
         """
         found = self._look(record, judgement)
+        if found.sight != Sight.SHOWN and self.other is not None:
+            second = self.other.look(record, judgement)
+            found = second if second.sight == Sight.SHOWN else found
         early = EarlyEnd.of(record.environment)
         if found.sight == Sight.NOT_SHOWN and early is not None:
             return Sighting(Sight.NOT_TRIED, f"{found.why}; {early.describe()}")
@@ -98,7 +110,9 @@ class Signature:
     def explains(self, record: RunRecord, judgement: Judgement) -> list[Anomaly]:
         """The anomalies of a judged run that are this finding, in their order; empty if the run does not show it."""
         named = [a for a in judgement.anomalies if a.counts and self._means(a)]
-        return self._reported(record, named) if named and self._struck(record) else []
+        found = self._reported(record, named) if named and self._struck(record) else []
+        others = [] if self.other is None else self.other.explains(record, judgement)
+        return [a for a in judgement.anomalies if a in found or a in others]
 
     def _means(self, anomaly: Anomaly) -> bool:
         return anomaly.name in self.anomalies and (self.says is None or self.says.search(anomaly.summary) is not None)
@@ -121,9 +135,10 @@ class Signature:
 
     def _searched(self, record: RunRecord, anomalies: Sequence[Anomaly]) -> list[Anomaly]:
         found: list[Anomaly] = []
-        for path in (path for files in record.logs.values() for path in files):
-            for at, _ in self.lines(path, record.environment):
-                found += [a for a in anomalies if self.tells_of(at, a) and a not in found]
+        for node, path in ((node, path) for node, files in record.logs.items() for path in files):
+            mine = [a for a in anomalies if not self.at_node or a.details.get("node") == node]
+            for at, _ in self.lines(path, record.environment) if mine else ():
+                found += [a for a in mine if self.tells_of(at, a) and a not in found]
                 if len(found) == len(anomalies):
                     return found
         return [a for a in anomalies if a in found]
@@ -137,7 +152,8 @@ class Signature:
         if self.log is None:
             return ""
         after = f", not followed by `{self.unless}` within {FOLLOWS_S} s" if self.unless is not None else ""
-        return f"`{self.log.pattern}`{after}"
+        where = " (at the node of the anomaly)" if self.at_node else ""
+        return f"`{self.log.pattern}`{after}{where}"
 
     def lines(self, path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[int | None, str]]:
         """The lines of a server's log that show the mechanism, with their times in ns of the run; None if the time is

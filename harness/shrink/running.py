@@ -59,7 +59,7 @@ class Runner:
             say,
         )
         self.fresh, self.count = fresh, 0
-        self.early = EarlyEnds(not whole, subject.signature.anomalies if subject.signature is not None else ())
+        self.early = EarlyEnds(not whole, sorted(subject.signature.names) if subject.signature else ())
         self._stack = ExitStack()
         self._shared: SharedCluster | None = None
         self._shape: object = None
@@ -170,7 +170,7 @@ def account_lines(account: Account, subject: Subject, early: int = 0) -> list[st
         lines.append(f"\n{many(early, 'run')} ended early, at the anomaly.")
     if account.nothing:
         lines.append(f"\n{account.nothing} more runs tried nothing.")
-    names = ", ".join(f'"{name}"' for name in (subject.signature.anomalies if subject.signature else ()))
+    names = ", ".join(f'"{name}"' for name in sorted(subject.signature.names if subject.signature else ()))
     lines += ["", "For a finding (`harness/findings/data/NN-NAME.toml`):", "", "```toml"]
     lines += [f'command = "--plan {PLAN}"', "", "[signature]", f"anomalies = [{names}]", "", "[[measured]]"]
     lines += [f"shown = {shown}", f"runs = {runs}", "```"]

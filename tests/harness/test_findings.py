@@ -206,6 +206,8 @@ def test_a_series_is_added_and_read_again(tmp_path: Path) -> None:
             '["lost"]\nlog_line = "(?P<to>n[0-9])"\nunless_followed_by = "{from}"',
             "unless_followed_by is '{from}'; a group of log_line (to) is right",
         ),
+        ('["lost"]', '["lost"]\nat_node = true', "at_node is True; true only where there is a log_line"),
+        ('["lost"]', '["lost"]\n[signature.other]\nanomalies = []', "anomalies is ()"),
         ("shown = 2", "shown = 6", "a number from 0 to that of the runs"),
         ("runs = 5", "runs = 5\nwhen = 7", "when is 7; a date is right"),
         ("title =", "titel =", "title is ''"),

@@ -20,7 +20,7 @@ from harness.cli.main import cli, guarded
 from harness.findings import known
 from harness.findings.known import explain
 from harness.findings.record import Finding, Measured, read_findings
-from harness.findings.signature import Signature
+from harness.findings.signature import Sight, Signature
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle
 from harness.run.virtual_time import VirtualTimeLoop
@@ -96,6 +96,51 @@ def test_a_finding_explains_the_anomalies_in_whose_time_its_line_stands(tmp_path
     other = Anomaly("unavailable", "so", window=(50 * SECOND, 60 * SECOND))
     assert ids(explained([refused], mine, logs=[log], environment=started)) == ([25], [])
     assert ids(explained([refused], mine, other, logs=[log], environment=started)) == ([25], ["unavailable"])
+
+
+def test_a_line_may_have_to_stand_at_the_node_that_stayed_behind(tmp_path: Path) -> None:
+    """A replica that hangs does not explain another one that stayed behind; a thread that ended does not hang."""
+    hangs = tmp_path / "broker.log"
+    hangs.write_text(
+        "2026-11-21 06:12:46,000 INFO shutdown thread[ReputMessageService] interrupt=false\n"
+        "2026-11-21 06:13:46,000 INFO later\n"
+    )
+    ended = tmp_path / "other.log"
+    ended.write_text(
+        "2026-11-21 06:12:46,000 INFO shutdown thread[ReputMessageService] interrupt=false\n"
+        "2026-11-21 06:12:46,900 INFO join thread[ReputMessageService], elapsed time: 900ms, join time:90000ms\n"
+        "2026-11-21 06:13:46,000 INFO later\n"
+    )
+    seven = next(one for one in read_findings() if one.id == 7)
+    behind = Anomaly("replica-left-behind", "n1 lacks 82 messages", details={"node": "n1"})
+    started = {"started_at": "2026-11-21T06:12:44+00:00"}
+    nodes = {"n1": "5.3.3", "n2": "5.3.3"}
+    deployment = DeploymentRecord(
+        "controller", servers=tuple(ServerRecord(n, "broker", version=v) for n, v in nodes.items())
+    )
+    for logs, found in (
+        ({"n1": [hangs], "n2": [ended]}, ([7], [])),
+        ({"n1": [ended], "n2": [hangs]}, ([], ["replica-left-behind"])),
+        ({"n1": [], "n2": []}, ([], ["replica-left-behind"])),
+    ):
+        run = replace(run_of(environment=started), deployment=deployment, logs=logs)
+        judgement = Judgement([CheckResult("replicas", Verdict.INVALID, "so", [behind])])
+        assert ids(explain(run, judgement, [seven])) == found
+
+
+def test_either_of_two_signatures_is_enough(tmp_path: Path) -> None:
+    """Each explains its own anomalies only: the second one may need a fault that no run had."""
+    hung, spins = Anomaly("replica-left-behind", "n1"), Anomaly("spinning-thread", "ReputMess of n1")
+    either = Signature(("replica-left-behind",), other=Signature(("spinning-thread",), says=re.compile("Reput")))
+    assert either.names == {"replica-left-behind", "spinning-thread"}
+    assert ids(explained([finding(7, signature=either)], hung, spins)) == ([7], [])
+    assert ids(explained([finding(7, signature=either)], spins)) == ([7], [])
+    assert either.other is not None
+    needy = replace(either, other=replace(either.other, after=("down",)))
+    assert ids(explained([finding(7, signature=needy)], hung, spins)) == ([7], ["spinning-thread"])
+    judgement = Judgement([CheckResult("threads", Verdict.INVALID, "so", [spins])])
+    assert either.look(run_of(), judgement).sight == Sight.SHOWN
+    assert needy.look(run_of(), judgement).sight == Sight.NOT_SHOWN
 
 
 def test_known_findings_count_what_they_explain() -> None:

@@ -274,6 +274,13 @@ def test_a_scan_wants_elections_for_groups_with_a_healthy_master_unless_mended(
     assert run("Scan", [], mends)[-1] == elections
 
 
+@pytest.mark.parametrize(("mends", "second"), [([], "[killed, stays]"), ([85], "[stays]")])
+def test_a_proxy_names_a_consumer_that_was_killed_at_another_one_unless_mended(
+    mends: Sequence[int], second: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Gone", [str(tmp_path)], mends)[-1] == f"first: [stays], second: {second}"
+
+
 @pytest.mark.parametrize(
     ("mends", "master", "slave"),
     [

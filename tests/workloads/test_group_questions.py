@@ -65,3 +65,26 @@ def test_questions_about_a_group_go_to_the_master_of_now() -> None:
                 await link.close()
 
     run(test)
+
+
+def test_the_members_of_a_proxy_are_requested_from_it() -> None:
+    """No master knows them, and each proxy has a list of its own. One that is gone is no proof of anything."""
+
+    async def test() -> None:
+        broker, proxy = ToyServer(), ToyServer(body=b'{"consumerIdList":["c@m1-1"]}')
+        async with serving(broker) as first, serving(proxy) as second:
+            nodes = {"n1": first}
+            places = TopicLayout(False, "t", "readers", [Queue("t", "a", 0)], {"a": list(nodes)}, nodes, [], [])
+            masters: Any = Masters()
+            client = ConsumeOps(places, masters, Beliefs({"a": "n1"}), LONG, True)
+            client.proxies = {"n2": second}
+            op = Op(0, 0, 0, "invoke", "named-members", None, None, extra={"group": "g", "proxy": "n2"})
+            named = await client.invoke(op)
+            assert (named.type, named.value, named.extra["node"]) == ("ok", ["c@m1-1"], "n2")
+            assert named.extra["proxy"] == "n2"
+            proxy.code, proxy.remark = 1, "out of order"
+            assert (await client.invoke(op)).type == "fail"
+            assert not broker.requests
+        assert (await client.invoke(op)).type == "fail"
+
+    run(test)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from harness.api import Completion
@@ -22,6 +24,9 @@ from workloads.queue import QueueOps
 NO_TOPIC: Final = 17
 """The code of an answer: TOPIC_NOT_EXIST."""
 
+NAMED: Final = "named-members"
+"""The op that requests the members of the group from a master, or from the proxy that it names."""
+
 NO_MEMBER: Final = (1, "no consumer for this group")
 """The code and the remark of an answer: the broker has got no heartbeat of any member."""
 
@@ -32,15 +37,24 @@ class ConsumeOps(QueueOps):
     crew: Consumers
     wanted: frozenset[str] | None
     sender: Sender | None
+    proxies: Mapping[str, tuple[str, int]]
     masters_only: bool
 
     def furnish(
-        self, crew: Consumers, wanted: frozenset[str] | None, sender: Sender | None, *, masters_only: bool = False
+        self,
+        crew: Consumers,
+        wanted: frozenset[str] | None,
+        sender: Sender | None,
+        proxies: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+        *,
+        masters_only: bool = False,
     ) -> None:
         """Sets the processes of the members, the tags that they want (None: all), the producer's process (None: our
-        own client sends), and whether changes of the group go to the masters only.
+        own client sends), node -> (address, port) of the proxies that members talk to, and whether changes of the group
+        go to the masters only.
         """
         self.crew, self.wanted, self.sender, self.masters_only = crew, wanted, sender, masters_only
+        self.proxies = proxies
         crew.use()
         if sender is not None:
             sender.use()
@@ -66,6 +80,8 @@ class ConsumeOps(QueueOps):
                 return await change_mode(self.places, op, self.deadline_s)
             case "update-group" | "delete-group":
                 return await self._change(op)
+            case "named-members" if "proxy" in op.extra:
+                return await self._named_by_proxy(op)
             case "named-members" | "consume-stats" | "group-settings":
                 return await self._as_administrator(op)
             case "committed":
@@ -111,6 +127,17 @@ class ConsumeOps(QueueOps):
         if node is not None:
             self._beliefs.believe(group, node)
         return node
+
+    async def _named_by_proxy(self, op: Op) -> Completion:
+        """Requests the members of the consumer group from the proxy of a node."""
+        extra: dict[str, Any] = {**op.extra, "node": op.extra["proxy"]}
+        try:
+            async with BrokerAdmin(
+                *self.proxies[op.extra["proxy"]], deadline_s=min(READ_DEADLINE_S, self.deadline_s)
+            ) as proxy:
+                return Completion("ok", sorted(await proxy.consumers(op.extra["group"])), extra=extra)
+        except (RemotingError, AdminError) as problem:
+            return Completion("fail", op.value, str(problem), extra)
 
     async def _as_administrator(self, op: Op) -> Completion:
         """Requests the members of the consumer group from the master of a broker group, its settings (None: the broker

@@ -15,6 +15,9 @@ from workloads.consume.group_changes import KINDS, Changes
 DIRECT: Final = ("remoting", "lite-pull")
 """The libraries that talk to the brokers."""
 
+PROXIED: Final = "remoting-proxy"
+"""The library that talks to the proxies as to brokers."""
+
 _MODES_S: Final = 5.0
 """The least time between two changes of the mode."""
 

@@ -30,7 +30,7 @@ from results.op import Op
 from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
 from workloads.brokers import BODY_SIZE
-from workloads.consume.client import ConsumeOps
+from workloads.consume.client import NAMED, ConsumeOps
 from workloads.consume.crew import Consumers
 from workloads.consume.group_changes import (
     AWAY_S,
@@ -41,7 +41,7 @@ from workloads.consume.group_changes import (
     GroupChanges,
 )
 from workloads.consume.modes import MODE, start_with
-from workloads.consume.options import DIRECT, ConsumeOptions
+from workloads.consume.options import DIRECT, PROXIED, ConsumeOptions
 from workloads.consume.sender import Sender
 from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
 from workloads.messages import MessageWorkload
@@ -140,8 +140,9 @@ class ConsumeWorkload(MessageWorkload):
         self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
         self.drain_s = DRAIN_S + waits + self.quiet_s
         self.final_limit_s = self.drain_s + _READS_S
-        # A proxy has the members' heartbeats, and pops need no queues.
-        self.direct = self.options.library in DIRECT and self.options.application is None and not self.popping
+        # A proxy has its members' heartbeats in place of the brokers, and pops need no queues.
+        ours = self.options.application is None and not self.popping
+        self.direct, self.proxied = ours and self.options.library in DIRECT, ours and self.options.library == PROXIED
         self.lags = self.direct and self.options.listener != "broadcast"
         # A member that was killed keeps the locks of its queues.
         locks = self.options.listener == "orderly"
@@ -150,6 +151,12 @@ class ConsumeWorkload(MessageWorkload):
         self.astray_s = self.settled_s + (0 if locks else HEARTBEAT_S) + 3
         self._crew: Consumers | None = None
         self._sender: Sender | None = None
+        self._proxies: Mapping[str, tuple[str, int]] = {}
+
+    @property
+    def owning(self) -> bool:
+        """True if each queue belongs to one member, and the members report their queues."""
+        return self.direct or self.proxied
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -172,7 +179,10 @@ class ConsumeWorkload(MessageWorkload):
             await start_at_zero(self.places, self.group)
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
-        through = PROXY_REMOTING if self.options.library == "remoting-proxy" else NAMESRV
+        through = PROXY_REMOTING if self.options.library == PROXIED else NAMESRV
+        if self.proxied:
+            ports = [(server, server.ports.get(PROXY_REMOTING)) for server in record.servers]
+            self._proxies = {server.node: (server.host, port) for server, port in ports if port is not None}
         consume: dict[str, Any] = {
             "library": self.options.library,
             "proxies": _addresses(record, PROXY),
@@ -201,7 +211,7 @@ class ConsumeWorkload(MessageWorkload):
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(versions[0]), self.options.application
         program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
-        queues = self.places.keys if self.direct else ()
+        queues = self.places.keys if self.owning else ()
         self._crew = Consumers(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
         if self.options.producer == "java":
@@ -225,7 +235,7 @@ class ConsumeWorkload(MessageWorkload):
         assert self._crew is not None, "setup must be called first"
         client = self.connect(ConsumeOps, thread)
         masters_only = self.options.group_changes_at == "masters"
-        client.furnish(self._crew, self.wanted, self._sender, masters_only=masters_only)
+        client.furnish(self._crew, self.wanted, self._sender, self._proxies, masters_only=masters_only)
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
@@ -239,7 +249,7 @@ class ConsumeWorkload(MessageWorkload):
                 properties = {**properties, **self.work.message_group(queue_of(op.key).number, op.value)}
             return replace(op, extra={"properties": properties})
 
-        others = gen.any_(self._requests(), send) if self.direct else send
+        others = gen.any_(self._requests(), send) if self.owning else send
         if self.options.resets:
             admin = Resets(
                 self.group,
@@ -279,19 +289,23 @@ class ConsumeWorkload(MessageWorkload):
             for group in self.places.groups
         ]
 
-    def _requests(self, f: str = "named-members") -> Generator:
-        """Requests to the masters for the members that they name, or another op (f), for ever."""
+    def _requests(self, f: str = NAMED) -> Generator:
+        """Requests to the masters, or to the proxies of the members, for the members that they name, for ever; or
+        another op (f) to the masters.
+        """
         ops = self._of_brokers(f)
+        if f == NAMED and self.proxied:
+            ops = [Invocation(f, None, None, {"group": self.group, "proxy": node}) for node in self._proxies]
         return gen.rate(len(ops) / REQUEST_S, lambda n: ops[n % len(ops)])
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """The members continue until nothing comes any more, and leave; then every replica is read through."""
         count = self.options.members
         going = Members(
-            self.group, 0, 0, quiet_s=self.quiet_s, done_s=self.done_s, astray_s=self.astray_s if self.direct else 0
+            self.group, 0, 0, quiet_s=self.quiet_s, done_s=self.done_s, astray_s=self.astray_s if self.owning else 0
         )
         rest = gen.reserve(count, gen.time_limit(self.drain_s, going))
-        if self.direct:
+        if self.owning:
             rest = gen.shortest_any(rest, gen.reserve(count, None, default=self._requests()))
         leave = Members(self.group, 0, 0, ends=True)
         of_group = {"group": self.group}
@@ -351,7 +365,7 @@ class ConsumeWorkload(MessageWorkload):
             )
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
         if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
-            of_group.append(Prompt())
+            of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))
         if listener != "broadcast":
             stalls = max(self.quiet_s - 2, self.settled_s)
             of_group.append(Progress(stalls, wanted, holds=holds, in_order=self.fifo))
@@ -361,7 +375,7 @@ class ConsumeWorkload(MessageWorkload):
             of_group.append(GroupSettings(within, masters_only=self.options.group_changes_at == "masters"))
         if self.options.resets:
             of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.quiet_s - 2))
-        if self.direct:
+        if self.owning:
             of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
         if self.lags:
             of_group.append(Lag(wanted))

@@ -7,7 +7,8 @@ the queues again at once (`NOTIFY_CONSUMER_IDS_CHANGED`), and in any case every 
 member sends a heartbeat to every broker at its start and every 30 s (`heartbeatBrokerInterval`).
 
 Two views are compared with the members that live: the members' own reports of their queues, and the client ids that the
-masters name (GET_CONSUMER_LIST_BY_GROUP), which the run samples.
+masters, or the proxies of the members, name (GET_CONSUMER_LIST_BY_GROUP), which the run samples. Members that share the
+queues by different lists leave one to nobody, or share one. Proxies copy heartbeats to each other (`HeartbeatSyncer`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Groups:
     """`queue-unowned`, `queue-owned-twice`, `dead-member-named`, `live-member-unnamed`.
 
     shared    True: each member has every queue (broadcast); False: one member has it.
-    named     True if the members' heartbeats reach the brokers; False: the brokers are not judged.
+    named     True if the run asks the brokers, or the proxies, that the members' heartbeats reach; False: what they
+              name is not judged.
     within_s  the time after a change of the members within which each queue must have its owner; brokers must name the
               members within `SETTLED_S`. After a fault or a change of a master, `HEARTBEAT_S` more.
     """
@@ -89,10 +91,10 @@ class Groups:
                        "owners although the members were there", limit=self.limit),
             *anomalies(scene, "queue-owned-twice", [c for c in late if c.name == _SHARED], "{n} times several members "
                        "had a queue that is for one", limit=self.limit),
-            *anomalies(scene, "dead-member-named", names.dead if names else [], "{n} times a broker named a member "
-                       "that was gone", limit=_NAMED),
-            *anomalies(scene, "live-member-unnamed", names.missing if names else [], "{n} times a broker did not name "
-                       "a member that was there", limit=_NAMED),
+            *anomalies(scene, "dead-member-named", names.dead if names else [], "{n} times a broker or a proxy "
+                       "named a member that was gone", limit=_NAMED),
+            *anomalies(scene, "live-member-unnamed", names.missing if names else [], "{n} times a broker or a proxy "
+                       "did not name a member that was there", limit=_NAMED),
         ]  # fmt: skip
         settled = sorted(_settled(there, wrong, taken.until))
         stats: dict[str, Any] = {
@@ -156,9 +158,19 @@ class Groups:
         return late, excused, open_
 
 
+class _Namer(NamedTuple):
+    """The master of a broker group, or the proxy of a node."""
+
+    group: str | None
+    proxy: str | None
+
+    def __str__(self) -> str:
+        return f"the master of {self.group}" if self.proxy is None else f"the proxy of {self.proxy}"
+
+
 class _Names:
-    """The answers of masters about the members: `dead`: cases of members that were gone, `missing`: of those that were
-    there. excused: rule -> the number of members and brokers that a fault excuses.
+    """The answers of masters and proxies about the members: `dead`: cases of members that were gone, `missing`: of
+    those that were there. excused: rule -> the number of members and namers that a fault excuses.
     """
 
     def __init__(self, history: History, there: Sequence[Presence], faults: Sequence[Span]) -> None:
@@ -166,20 +178,22 @@ class _Names:
         self.missing: list[Case] = []
         self.excused = {"dead-member-named": 0, "live-member-unnamed": 0}
         self._faults = merged(faults)
-        answers: dict[str, list[tuple[int, int, int, frozenset[str]]]] = {}
+        answers: dict[_Namer, list[tuple[int, int, int, frozenset[str]]]] = {}
         for call in history.clients.calls:
             done = call.completion
             if call.invoke.f == "named-members" and done is not None and done.type == OK:
-                broker = group_of(call.invoke.key or "") or ""
-                answers.setdefault(broker, []).append((call.start, done.time, done.index, frozenset(done.value)))
+                namer = _Namer(group_of(call.invoke.key or ""), call.invoke.extra.get("proxy"))
+                answers.setdefault(namer, []).append((call.start, done.time, done.index, frozenset(done.value)))
         self.answers = sum(map(len, answers.values()))
         known = _identified(there, {name for of in answers.values() for *_, names in of for name in names})
-        for broker, of in answers.items():
+        for namer, of in answers.items():
             for presence in known:
-                self._judge(broker, sorted(of), presence)
+                self._judge(namer, sorted(of), presence)
 
-    def _judge(self, broker: str, answers: Iterable[tuple[int, int, int, frozenset[str]]], presence: Presence) -> None:
-        """Adds the longest wrong stretch of one member at one broker group as a case, if it is too long."""
+    def _judge(
+        self, namer: _Namer, answers: Iterable[tuple[int, int, int, frozenset[str]]], presence: Presence
+    ) -> None:
+        """Adds the longest wrong stretch of one member at one master or proxy as a case, if it is too long."""
         since: int | None = None
         before: bool | None = None
         worst: Case | None = None
@@ -199,13 +213,13 @@ class _Names:
             begin = max(since, fault.end) if fault is not None else since
             if start - begin > _NAMED:
                 what = "did not name" if there else "named"
-                text = f"the master of {broker} {what} {presence.life} at {clock(start)}, "
+                text = f"{namer} {what} {presence.life} at {clock(start)}, "
                 text += (
                     f"which had started at {clock(presence.started or 0)}"
                     if there
                     else f"which had ended at {clock(presence.ended or 0)}"
                 )
-                worst = Case(begin, end, [op], text, group=broker, name="missing" if there else "dead")
+                worst = Case(begin, end, [op], text, group=namer.group, name="missing" if there else "dead")
             elif start - since > _NAMED:
                 excused = True
         if worst is not None:

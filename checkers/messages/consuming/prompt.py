@@ -5,13 +5,14 @@ A broker holds a pull or a pop until a message arrives (`PullRequestHoldService`
 delivery takes milliseconds. It is judged where nothing else can delay it: no fault, the same master, and no change of
 any member's queues, or of the members, from a while before the acknowledgement to the delivery; and no earlier message
 of the queue waits for so long that the group is behind. So a stall shows by the messages at its begin; `Progress`
-judges long ones, also of a group that is behind.
+judges long ones, also of a group that is behind. An orderly consumer stops a queue for a second after each failure
+(`suspendCurrentQueueTimeMillis`): that time does not count.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
+from checkers.messages.consuming.calm import Span, merged
 from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.resets import MemberResets
 from checkers.messages.consuming.takes import Takes, takes
@@ -35,14 +37,25 @@ _CALM_S: Final = 5.0
 """So long before the acknowledgement, nothing may have changed."""
 
 
+_PAUSED: Final = "a message before it failed, and its consumer pauses the queue after each failure"
+
+_PAUSE_SLACK_S: Final = 0.5
+"""A pause takes so much longer at most: a thread has to run again."""
+
+
 class Prompt:
-    """`slow-to-group`."""
+    """`slow-to-group`. pause_s: the time for which a member stops a queue after each message that failed."""
 
     name = "prompt"
 
+    def __init__(self, pause_s: float = 0.0) -> None:
+        self.pause = int((pause_s + _PAUSE_SLACK_S) * SECOND) if pause_s else 0
+
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `messages` judged; `p50_ms`, `p99_ms`, `max_ms` from the acknowledgement to the first delivery."""
+        """`stats`: `messages` judged; `p50_ms`, `p99_ms`, `max_ms` from the acknowledgement to the first delivery,
+        without the pauses.
+        """
         told, scene = takes(run.history), RunTimeline(run)
         resets, group = MemberResets(run.history), GroupChanges(run.history)
         first: dict[Any, int] = {}
@@ -52,8 +65,10 @@ class Prompt:
             if first.setdefault(delivery.id, delivery.start) != delivery.start:
                 repeats.setdefault(delivery.key, []).append(delivery.start)
         changes = _changes(told, scene)
+        pauses = _pauses(told, self.pause) if self.pause else {}
         slow: list[Case] = []
         waits: list[int] = []
+        paused: list[int] = []
         unjudged = 0
         acked = [
             (call.completion.time, call)
@@ -81,8 +96,12 @@ class Prompt:
             if behind or not _calm(scene, changes, start, end):
                 unjudged += 1
                 continue
-            waits.append(max(0, end - start))
-            if end - start > LIMIT_S * SECOND:
+            wait = max(0, end - start)
+            left = wait - sum(max(0, min(p.end, end) - max(p.start, start)) for p in pauses.get(key or "", ()))
+            waits.append(left)
+            if left <= LIMIT_S * SECOND < wait:
+                paused.append(left)
+            if left > LIMIT_S * SECOND:
                 text = f"message {call.invoke.value}, acknowledged at {clock(start)}, came at {clock(end)}"
                 slow.append(Case(start, end, [call.invoke.index], text, key))
         found = list(
@@ -101,7 +120,26 @@ class Prompt:
             )
         why = "a fault, a change of members or queues, a reset, or a group that is behind, off or deleted"
         excuses = [Excuse("slow-to-group", unjudged, why)] if unjudged else []
+        if paused:
+            nearest = round(max(paused) / SECOND, 3)
+            excuses.append(Excuse("slow-to-group", len(paused), _PAUSED, LIMIT_S, nearest))
         return conclude(self.name, run, found, stats, reason, excuses=excuses)
+
+
+def _pauses(told: Takes, longest: int) -> Mapping[str, list[Span]]:
+    """Queue -> the times (ns) from each failure of a message to its next attempt, each no longer than `longest`."""
+    found: dict[str, list[Span]] = {}
+    open_: dict[tuple[str, int], int] = {}
+    for delivery in told.deliveries:
+        place = delivery.key, delivery.offset
+        failed = open_.pop(place, None)
+        if failed is not None:
+            found.setdefault(delivery.key, []).append(Span(failed, min(delivery.start, failed + longest)))
+        if delivery.done is False and delivery.end is not None:
+            open_[place] = delivery.end
+    for (key, _), failed in open_.items():
+        found.setdefault(key, []).append(Span(failed, min(told.until, failed + longest)))
+    return {key: merged(spans) for key, spans in found.items()}
 
 
 def _changes(told: Takes, scene: RunTimeline) -> Sequence[int]:
