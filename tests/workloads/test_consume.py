@@ -173,6 +173,7 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"mode": "pop", "mode_changes_every": "2s"}, "mode_changes_every is 2 s; at least 5 s is right"),
         ({"mode": "pop", "library": "lite-pull"}, "mode is 'pop'; it needs --library remoting, --listener concurr"),
         ({"mode": "pop", "listener": "orderly"}, "mode is 'pop'; it needs --library remoting, --listener concurrently"),
+        ({"grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple, and no --application"),
         ({"mode": "pop", "failing": 1.0}, "failing is 1; with --mode pop only 0 is right"),
         ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5; with --mode pop only 0 is right"),
     ],

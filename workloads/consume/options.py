@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from harness.plan.plan import PlanError
 from infra.options import Seconds, option
-from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.applications.java import GRPC_VERSION
+from infra.systems.rocketmq.applications.library import GrpcClient, Library
 from workloads.consume.group_changes import KINDS, Changes
 
 DIRECT: Final = ("remoting", "lite-pull")
@@ -40,6 +41,9 @@ class ConsumeOptions:
         "remoting",
         "The members' client: of the remoting protocol, a push consumer or one that polls (lite-pull), or a push "
         "consumer through a proxy; of gRPC, a push or a simple consumer.",
+    )
+    grpc_client: GrpcClient = option(
+        "5.1.0", "With --library grpc-push or grpc-simple: the version of `rocketmq-client-java`."
     )
     mode: Literal["pull", "pop"] = option(
         "pull",
@@ -158,6 +162,11 @@ class ConsumeOptions:
         if self.grpc and self.listener == "broadcast":
             raise PlanError(
                 f"listener is 'broadcast'; with --library {self.library} concurrently and orderly are right"
+            )
+        if self.grpc_client != GRPC_VERSION and (not self.grpc or self.application is not None):
+            raise PlanError(
+                f"grpc_client is {self.grpc_client!r}; it needs --library grpc-push or grpc-simple, and no "
+                "--application"
             )
         if self.fifo and self.producer == "java":
             raise PlanError(

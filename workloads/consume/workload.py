@@ -158,7 +158,7 @@ class ConsumeWorkload(MessageWorkload):
     def shares(self) -> Sequence[Share]:
         if self.options.application is not None:
             return OwnProgram.shares(Path(self.options.application))
-        return JavaProgram.shares(self.options.library)
+        return JavaProgram.shares(self.options.library, self.options.grpc_client)
 
     @property
     def client_nodes(self) -> int:
@@ -200,7 +200,11 @@ class ConsumeWorkload(MessageWorkload):
             consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(versions[0]), self.options.application
-        program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
+        program = (
+            JavaProgram(version, self.options.library, self.options.grpc_client)
+            if own is None
+            else OwnProgram(Path(own), version)
+        )
         queues = self.places.keys if self.direct else ()
         self._crew = Consumers(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
