@@ -195,17 +195,20 @@ def test_a_busy_group_is_not_judged() -> None:
     assert "not delivered to the group" in result.reason
 
 
-def broadcast(missing: int = 0) -> CheckResult:
-    """Two members that got ten messages each, the second one without the last ones; and a third that came and left."""
+def broadcast(missing: int = 0, *, last: bool = False, started_s: float = 0.15, first: int = 0) -> CheckResult:
+    """Two members that got ten messages each, the second one without the last ones; and a third that came and left.
+    The messages come 0.1 s apart from 1 s on. last, started_s: members begin with what is sent after their start.
+    first: the first message that they got.
+    """
     story = TimedStory()
     for n in range(10):
         story.call(1 + n / 10, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
     for member, count in (("m0", 10), ("m1", 10 - missing), ("m2", 3)):
         about = {"group": "g", "member": member}
         story.call(0.1, "join", None, None, f"{member}-1", **about)
-        events = [["queues", int(2.9 * S), 1, ["t:a:0"]]]
-        events += [["delivered", S, 1, n + 1, "t:a:0", n, n + 1, 0, "a"] for n in range(count)]
-        events += [["done", S // 2, 1, n + 1, True] for n in range(count)]
+        events = [["started", int((3.01 - started_s) * S), 1, f"{member}-1"], ["queues", int(1.5 * S), 1, ["t:a:0"]]]
+        events += [["delivered", S, 1, n + 1, "t:a:0", n, n + 1, 0, "a"] for n in range(first, count)]
+        events += [["done", S // 2, 1, n + 1, True] for n in range(first, count)]
         story.call(3, "take", None, None, events, **about)
         if member == "m2":
             story.call(4, "crash", None, None, [], **about)
@@ -213,7 +216,7 @@ def broadcast(missing: int = 0) -> CheckResult:
             story.call(70, "take", None, None, [], **about)
     about = {"min": 0, "max": 10, "next": 10, "done": True, "phase": "final", "node": "n1"}
     story.call(71, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(10)], **about)
-    return Broadcast().check(story.run())
+    return Broadcast(last=last).check(story.run())
 
 
 def test_every_member_of_a_broadcast_group_gets_everything() -> None:
@@ -221,6 +224,16 @@ def test_every_member_of_a_broadcast_group_gets_everything() -> None:
     assert broadcast().verdict == Verdict.VALID
     result = broadcast(missing=2)
     assert [(a.name, a.cases) for a in result.anomalies] == [("missed-by-member", 2)]
+
+
+def test_a_member_that_begins_at_the_end_gets_what_is_sent_after_its_start() -> None:
+    """Not from its first look for queues on: what comes between is lost to it (apache/rocketmq#9281)."""
+    assert broadcast(first=4, started_s=1.35).anomalies[0].cases == 8, "others begin at the first message"
+    good = broadcast(first=4, started_s=1.35, last=True)
+    assert good.verdict == Verdict.VALID, good.reason
+    assert [(e.rule, e.used) for e in good.excuses] == [("missed-by-member", 8)]
+    late = broadcast(first=4, started_s=1.25, last=True)
+    assert [(a.name, a.cases) for a in late.anomalies] == [("missed-by-member", 2)], "one to each of the two"
 
 
 def waiting(wait_s: float, *, change: bool = False) -> CheckResult:

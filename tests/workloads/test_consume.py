@@ -61,6 +61,13 @@ def test_a_member_joins_takes_goes_and_comes_back() -> None:
             assert then >= at + 2
 
 
+def test_no_member_joins_before_its_time() -> None:
+    """A backlog is what is there before the first one."""
+    ops = play(Members("g", 1, 0, wait_s=5), 8)
+    assert ops[0][1] == "join"
+    assert 5 <= ops[0][0] < 5.2
+
+
 def test_a_member_stays_if_it_is_not_to_go() -> None:
     assert {f for _, f in play(Members("g", 1, 0), 60)} == {"join", "take"}
 
@@ -173,6 +180,8 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"mode": "pop", "mode_changes_every": "2s"}, "mode_changes_every is 2 s; at least 5 s is right"),
         ({"mode": "pop", "library": "lite-pull"}, "mode is 'pop'; it needs --library remoting, --listener concurr"),
         ({"mode": "pop", "listener": "orderly"}, "mode is 'pop'; it needs --library remoting, --listener concurrently"),
+        ({"backlog": "60s"}, "backlog is 60 s; less than --time-limit .60 s. is right"),
+        ({"begins": "last", "application": "x"}, "begins is 'last'; with --application only first is right"),
         ({"grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple, and no --application"),
         ({"mode": "pop", "failing": 1.0}, "failing is 1; with --mode pop only 0 is right"),
         ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5; with --mode pop only 0 is right"),

@@ -45,6 +45,13 @@ class ConsumeOptions:
     grpc_client: GrpcClient = option(
         "5.1.0", "With --library grpc-push or grpc-simple: the version of `rocketmq-client-java`."
     )
+    backlog: Seconds = option(Seconds(0), "Producers send for so long before the first member joins.")
+    begins: Literal["first", "last"] = option(
+        "first",
+        "Where a group without an offset begins: at the first message of a queue, or as CONSUME_FROM_LAST_OFFSET says "
+        "(the default of applications): a group for which no message has expired yet begins at the first one, too, and "
+        "a broadcast member begins with what is sent after its start.",
+    )
     mode: Literal["pull", "pop"] = option(
         "pull",
         "With --library remoting: the members pull, or they pop, as an administrator sets it "
@@ -163,6 +170,8 @@ class ConsumeOptions:
             raise PlanError(
                 f"listener is 'broadcast'; with --library {self.library} concurrently and orderly are right"
             )
+        if self.begins == "last" and self.application is not None:
+            raise PlanError("begins is 'last'; with --application only first is right")
         if self.grpc_client != GRPC_VERSION and (not self.grpc or self.application is not None):
             raise PlanError(
                 f"grpc_client is {self.grpc_client!r}; it needs --library grpc-push or grpc-simple, and no "

@@ -111,6 +111,10 @@ class ConsumeWorkload(MessageWorkload):
                 f"concurrency is {plan.concurrency}; {self.name} needs {needed} clients: "
                 f"{self.options.members} members{', an administrator' if resets or changes else ''} and two producers"
             )
+        if self.options.backlog >= plan.time_limit_s:
+            raise PlanError(
+                f"backlog is {self.options.backlog:g} s; less than --time-limit ({plan.time_limit_s:g} s) is right"
+            )
         self.group = ""
         self.options.check(self.local_proxies)
         self.grpc, self.fifo = self.options.grpc, self.options.fifo
@@ -168,7 +172,7 @@ class ConsumeWorkload(MessageWorkload):
         """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
         self.group = f"members-{context.run}"
         await self.make(context, [self.group], fifo=[self.group] if self.fifo else [])
-        if self.grpc:
+        if self.grpc and self.options.begins == "first":
             await start_at_zero(self.places, self.group)
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
@@ -182,6 +186,7 @@ class ConsumeWorkload(MessageWorkload):
             "nameservers": _addresses(record, through),
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
+            "begins": self.options.begins,
             "replies": self.options.requests > 0,
             "set": {
                 "pollNameServerInterval": ROUTE_MS,
@@ -233,7 +238,7 @@ class ConsumeWorkload(MessageWorkload):
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
-        members = Members(self.group, rng.getrandbits(32), self.options.member_goes_every)
+        members = Members(self.group, rng.getrandbits(32), self.options.member_goes_every, wait_s=self.options.backlog)
         plain = self.sends()
 
         def send(n: int) -> Invocation:
@@ -343,7 +348,9 @@ class ConsumeWorkload(MessageWorkload):
         wanted = self.wanted
         holds = not (self.grpc or self.popping)
         delivered = Delivered(wanted, holds=holds, quiet_s=self.quiet_s - 2, in_order=self.pops and self.fifo)
-        of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
+        of_group: list[Checker] = [
+            Broadcast(wanted, last=self.options.begins == "last") if listener == "broadcast" else delivered
+        ]
         if listener == "orderly":
             of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None, leased=self.pops))
         if self.options.failing:

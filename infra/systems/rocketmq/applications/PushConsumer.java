@@ -64,7 +64,7 @@ final class PushConsumer implements Application.Part, RPCHook {
                 new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(command.get("nameservers").getAsString());
         consumer.setInstanceName(command.get("instance").getAsString());
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(begin(command));
         if (command.has("broadcast") && command.get("broadcast").getAsBoolean()) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }
@@ -105,6 +105,12 @@ final class PushConsumer implements Application.Part, RPCHook {
         watch = new Thread(this::watch, "watch-" + name);
         watch.setDaemon(true);
         watch.start();
+    }
+
+    /** Where a group without an offset begins. */
+    static ConsumeFromWhere begin(JsonObject command) {
+        return command.has("begins") && command.get("begins").getAsString().equals("last")
+                ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
     }
 
     /** Sets properties of a client by their names, such as `maxReconsumeTimes`. */
