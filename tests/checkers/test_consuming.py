@@ -77,6 +77,7 @@ FINDS = {
     Bug.LOST_RETRY: ("retry-lost", {}),
     Bug.AGAIN: ("redelivered-to-holder", {}),
     Bug.HASTY: ("retried-early", {}),
+    Bug.TARDY: ("retried-late", {}),
     Bug.UNBURIED: ("not-dead-lettered", {}),
     Bug.TWICE: ("dead-lettered-twice", {}),
     Bug.OFTEN: ("retried-too-often", {}),
@@ -348,7 +349,7 @@ def again(
         earlier = [["delivered", S, first, 9, "t:a:0", 0, 1, 0, "a"], ["done", S // 2, first, 9, False]]
         story.call(2, "take", None, None, earlier, group="g", member="m0")
     story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
-    return Retried(16, holds=holds).check(story.run())
+    return Retried(16, holds=holds, late_s=10 if holds else 20).check(story.run())
 
 
 def test_a_message_that_no_broker_took_back_is_tried_again_by_its_process() -> None:
@@ -381,6 +382,34 @@ def test_a_delay_level_that_its_consumer_named_counts() -> None:
         assert [(a.name, a.cases) for a in early.anomalies] == [("retried-early", 1)]
     anew = again(9.2, retry, 0, level=4, fault=True)
     assert (anew.verdict, [(e.rule, e.used) for e in anew.excuses]) == (Verdict.VALID, [("retried-early", 1)])
+
+
+@pytest.mark.parametrize(
+    ("late_s", "holds", "fault", "found"),
+    [
+        (9.4, True, False, 0),
+        (10.2, True, False, 1),
+        (10.2, True, True, 0),
+        (19.4, False, False, 0),
+        (20.2, False, False, 1),
+    ],
+)
+def test_a_message_that_failed_comes_again_soon_after_its_delay(
+    late_s: float, holds: bool, fault: bool, found: int
+) -> None:
+    """apache/rocketmq#6681: nobody woke the long poll for it, and it came up to 15 s late. A fault excuses that."""
+    result = again(10 + late_s, "%RETRY%g:a:0", 0, holds=holds, fault=fault)
+    assert [(a.name, a.cases) for a in result.anomalies] == [("retried-late", 1)] * found
+    assert [(e.rule, e.used) for e in result.excuses] == [("retried-late", 1)] * fault
+
+
+@pytest.mark.parametrize(("fault", "holds"), [(True, False), (True, True), (False, False)])
+def test_the_delay_of_what_was_popped_is_a_request(fault: bool, holds: bool) -> None:
+    """It may get lost in a fault; then the message comes again at the end of its invisible duration."""
+    result = again(4, "%RETRY%g:a:0", 0, holds=holds, fault=fault)
+    excused = fault and not holds
+    assert [(a.name, a.cases) for a in result.anomalies] == ([] if excused else [("retried-early", 1)])
+    assert [(e.rule, e.used) for e in result.excuses] == ([("retried-early", 1)] if excused else [])
 
 
 def changed(*, again: float, mode: float | None, type_: OpType = "ok", then: float | None = None) -> CheckResult:

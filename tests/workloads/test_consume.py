@@ -183,8 +183,7 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"backlog": "60s"}, "backlog is 60 s; less than --time-limit .60 s. is right"),
         ({"begins": "last", "application": "x"}, "begins is 'last'; with --application only first is right"),
         ({"grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple, and no --application"),
-        ({"mode": "pop", "failing": 1.0}, "failing is 1; with --mode pop only 0 is right"),
-        ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5; with --mode pop only 0 is right"),
+        ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5 s; with --mode pop only 0 is right"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:

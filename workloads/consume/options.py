@@ -72,7 +72,10 @@ class ConsumeOptions:
     failing: float = option(0.0, "Of so many messages (%) the first attempts fail.", low=0, high=50)
     fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
     max_attempts_again: int = option(
-        1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
+        1,
+        "A message that failed is tried again so often, and becomes a dead letter then. Members that pop have 16.",
+        low=1,
+        high=16,
     )
     delay_level: int = option(
         0,
@@ -234,9 +237,8 @@ class ConsumeOptions:
             return
         if self.library != "remoting" or self.application is not None or self.listener != "concurrently":
             raise PlanError("mode is 'pop'; it needs --library remoting, --listener concurrently, and no --application")
-        for name in ("failing", "resets"):
-            if getattr(self, name):
-                raise PlanError(f"{name} is {getattr(self, name):g}; with --mode pop only 0 is right")
+        if self.resets:
+            raise PlanError(f"resets is {self.resets:g} s; with --mode pop only 0 is right")
         if self.mode_changes_every and self.mode_changes_every < _MODES_S:
             raise PlanError(
                 f"mode_changes_every is {self.mode_changes_every:g} s; at least {_MODES_S:g} s is right: members "

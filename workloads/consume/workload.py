@@ -65,8 +65,10 @@ _READS_S: Final = 60.0
 REQUEST_S: Final = 2.0
 """The time between two requests to the master of a broker group for the members of the group."""
 
-_GRPC_AGAIN: Final = 16
-"""The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
+_POPPED_AGAIN: Final = 16
+"""The further attempts of gRPC consumers: `retryMaxTimes` of the subscription group. A push consumer that pops makes no
+dead letters (`ConsumeMessagePopConcurrentlyService`); it gets so many attempts, too.
+"""
 
 _INVISIBLE_S: Final[Mapping[str, int]] = {"grpc-simple": 10, "grpc-push": 20}
 """The time for which a popped message is invisible. A simple consumer's is the least that a proxy takes; that of a push
@@ -120,7 +122,7 @@ class ConsumeWorkload(MessageWorkload):
         self.grpc, self.fifo = self.options.grpc, self.options.fifo
         self.pops, self.popping = self.options.pops, self.options.popping
         self.changes = self.options.changes
-        self.again = again = _GRPC_AGAIN if self.grpc else self.options.max_attempts_again
+        self.again = again = _POPPED_AGAIN if self.grpc or self.popping else self.options.max_attempts_again
         self.work = Work(
             self.options.failing,
             self.options.fails,
@@ -264,7 +266,7 @@ class ConsumeWorkload(MessageWorkload):
                 self.group,
                 self.changes,
                 self.places.keys,
-                (_GRPC_AGAIN, _GRPC_AGAIN) if self.grpc else (0, _GRPC_AGAIN),
+                (_POPPED_AGAIN, _POPPED_AGAIN) if self.grpc else (0, _POPPED_AGAIN),
                 int(self.options.group_changes_every * SECOND),
                 rng.getrandbits(32),
                 broadcast=self.options.listener == "broadcast",
@@ -342,6 +344,7 @@ class ConsumeWorkload(MessageWorkload):
             Replies,
             Retried,
         )
+        from checkers.messages.consuming.retried import LATE_S
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
@@ -355,7 +358,12 @@ class ConsumeWorkload(MessageWorkload):
             of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None, leased=self.pops))
         if self.options.failing:
             of_group.append(
-                Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
+                Retried(
+                    self.again,
+                    delays=listener == "concurrently" and not self.grpc,
+                    holds=holds,
+                    late_s=LATE_S if holds else _REVIVED_S,
+                )
             )
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
         if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:

@@ -30,6 +30,9 @@ from results.verdict import CheckResult, Excuse
 _SLACK_S: Final = 8.0
 """The time after a delay within which a message must come again: the schedule's period, and a pull."""
 
+_REVIVED_S: Final = 20.0
+"""The same for what was popped: brokers wait for late acknowledgements."""
+
 _ACK_S: Final = 5.0
 """The longest time between a success and the client's acknowledgement of it."""
 
@@ -254,7 +257,8 @@ class _Judged:
                 due = last.end + self.quiet
             else:
                 level = int(self.properties.get(identity, {}).get("level", 0))
-                due = last.end + int((delay_s(last.attempt, level) + _SLACK_S) * SECOND)
+                slack = _SLACK_S if self.holds else _REVIVED_S
+                due = last.end + int((delay_s(last.attempt, level) + slack) * SECOND)
             if self.changes.put_off(last.end, due) > self.told.until:
                 self.open += 1
                 continue

@@ -19,9 +19,10 @@ import numpy as np
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
+from checkers.messages.consuming.calm import change_times
 from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.resets import MemberResets
-from checkers.messages.consuming.takes import Takes, takes
+from checkers.messages.consuming.takes import takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
@@ -51,7 +52,7 @@ class Prompt:
         for delivery in told.deliveries:
             if first.setdefault(delivery.id, delivery.start) != delivery.start:
                 repeats.setdefault(delivery.key, []).append(delivery.start)
-        changes = _changes(told, scene)
+        changes = change_times(told, scene)
         slow: list[Case] = []
         waits: list[int] = []
         unjudged = 0
@@ -102,16 +103,6 @@ class Prompt:
         why = "a fault, a change of members or queues, a reset, or a group that is behind, off or deleted"
         excuses = [Excuse("slow-to-group", unjudged, why)] if unjudged else []
         return conclude(self.name, run, found, stats, reason, excuses=excuses)
-
-
-def _changes(told: Takes, scene: RunTimeline) -> Sequence[int]:
-    """The times (ns) of changes of queues, of members, and of masters, in order."""
-    queues = [at for changes in told.queues.values() for at, _ in changes]
-    masters = [period.since for period in scene.masters_of(None)]
-    lives: dict[Any, int] = {}
-    for delivery in told.deliveries:
-        lives.setdefault(delivery.life, delivery.start)
-    return sorted([*queues, *masters, *told.ends.values(), *lives.values()])
 
 
 def _calm(scene: RunTimeline, changes: Sequence[int], start: int, end: int) -> bool:
