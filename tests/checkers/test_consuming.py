@@ -403,6 +403,27 @@ def test_a_message_that_failed_comes_again_soon_after_its_delay(
     assert [(e.rule, e.used) for e in result.excuses] == [("retried-late", 1)] * fault
 
 
+def buried(results: Sequence[bool]) -> CheckResult:
+    """A message none of whose attempts fails by itself has these results, and is a dead letter; one more attempt is
+    allowed.
+    """
+    story = TimedStory()
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a"}})
+    for n, ok in enumerate(results):
+        events = [["delivered", S, 1, n + 1, "%RETRY%g:a:0" if n else "t:a:0", 0, 1, n, "a"],
+                  ["done", S // 2, 1, n + 1, ok]]  # fmt: skip
+        story.call(2 + 12 * n, "take", None, None, events, group="g", member="m0")
+    story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [[0, 1]], done=True)
+    return Retried(1).check(story.run())
+
+
+def test_a_message_may_fail_with_others_of_its_batch() -> None:
+    """A listener that gets several messages fails all behind the first one: then its last attempt was reported."""
+    assert [a.name for a in buried([False, False]).anomalies] == []
+    assert [a.name for a in buried([False]).anomalies] == ["dead-lettered-early"]
+    assert [a.name for a in buried([False, True]).anomalies] == ["dead-lettered-early"]
+
+
 @pytest.mark.parametrize(("fault", "holds"), [(True, False), (True, True), (False, False)])
 def test_the_delay_of_what_was_popped_is_a_request(fault: bool, holds: bool) -> None:
     """It may get lost in a fault; then the message comes again at the end of its invisible duration."""

@@ -19,7 +19,7 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.applications.members import Members
 from workloads.consume.crew import Consumers, ConsumerSeat, show
-from workloads.consume.work import MESSAGE_GROUP, TAGS, Work
+from workloads.consume.work import MESSAGE_GROUP, TAGS, WANTED, Work
 from workloads.consume.workload import ConsumeWorkload
 
 S = 10**9
@@ -110,6 +110,8 @@ def test_a_message_is_the_same_each_time() -> None:
     assert set(Work().of(1)) == {"TAGS"}
     asked = [Work(requests=10).of(n) for n in range(1, 2001)]
     assert 130 < sum("request" in of for of in asked) < 280
+    rare = [Work(matching=2).of(n)["TAGS"] for n in range(1, 2001)]
+    assert 20 < sum(tag in WANTED for tag in rare) < 70
     named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
     assert all(("level" in of) == ("fails" in of) for of in named)
 
@@ -180,6 +182,10 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"mode": "pop", "mode_changes_every": "2s"}, "mode_changes_every is 2 s; at least 5 s is right"),
         ({"mode": "pop", "library": "lite-pull"}, "mode is 'pop'; it needs --library remoting, --listener concurr"),
         ({"mode": "pop", "listener": "orderly"}, "mode is 'pop'; it needs --library remoting, --listener concurrently"),
+        ({"matching": 1.0}, "matching is 1; it needs --filter tag or sql"),
+        ({"batch": 8, "listener": "orderly"}, "batch is 8; it needs --library remoting, another listener than orderly"),
+        ({"batch": 8, "library": "grpc-push"}, "batch is 8; it needs --library remoting"),
+        ({"batch": 8, "failing": 1.0, "delay_level": 2}, "and neither --delay-level nor --application"),
         ({"backlog": "60s"}, "backlog is 60 s; less than --time-limit .60 s. is right"),
         ({"begins": "last", "application": "x"}, "begins is 'last'; with --application only first is right"),
         ({"grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple, and no --application"),

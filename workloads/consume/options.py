@@ -69,6 +69,14 @@ class ConsumeOptions:
         "none",
         "What the group subscribes to: everything, or messages with the tags a and b, named as tags or by SQL92.",
     )
+    matching: float = option(0.0, "With --filter: so many messages (%) match it. 0: two thirds.", low=0, high=100)
+    batch: int = option(
+        1,
+        "With --library remoting, and not orderly: a listener gets up to so many messages at once "
+        "(`consumeMessageBatchMaxSize`), and acknowledges those before the first one that fails (`ackIndex`).",
+        low=1,
+        high=32,
+    )
     failing: float = option(0.0, "Of so many messages (%) the first attempts fail.", low=0, high=50)
     fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
     max_attempts_again: int = option(
@@ -196,6 +204,18 @@ class ConsumeOptions:
                 raise PlanError(f"{name} is {getattr(self, name):g}; it needs --library grpc-simple")
             if getattr(self, name) and self.fifo:
                 raise PlanError(f"{name} is {getattr(self, name):g}; it needs --listener concurrently")
+        if self.matching and self.filter == "none":
+            raise PlanError(f"matching is {self.matching:g}; it needs --filter tag or sql")
+        if self.batch > 1 and (
+            not self.library.startswith("remoting")
+            or self.listener == "orderly"
+            or self.delay_level
+            or self.application is not None
+        ):
+            raise PlanError(
+                f"batch is {self.batch}; it needs --library remoting, another listener than orderly, and neither "
+                "--delay-level nor --application"
+            )
         if self.large and self.producer != "java":
             raise PlanError(f"large is {self.large:g}; it needs --producer java")
         if self.requests and (

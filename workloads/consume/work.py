@@ -17,6 +17,7 @@ TAGS: Final = ("a", "b", "c")
 """The tags of messages; a group that filters wants `a` and `b`."""
 
 WANTED: Final = ("a", "b")
+_OTHER: Final = "c"
 
 SLOW_MS: Final = 300
 
@@ -37,6 +38,7 @@ RENEWED_MS: Final = 20_000
 class Work:
     """The shares (%) of messages that fail, that are slow, that are renewed, that are acknowledged twice, and that are
     requests. `fails`: the number of attempts that fail. level: the delay level that a consumer names for them; 0: none.
+    matching: the share (%) with a wanted tag; 0: two thirds.
     """
 
     failing: float = 0.0
@@ -46,6 +48,7 @@ class Work:
     twice: float = 0.0
     level: int = 0
     requests: float = 0.0
+    matching: float = 0.0
 
     @staticmethod
     def message_group(queue: int, message: int) -> Mapping[str, str]:
@@ -68,4 +71,6 @@ class Work:
             found["twice"] = "1"
         if dice.random() * 100 < self.requests:
             found[REQUEST] = "1"
+        if self.matching:
+            found["TAGS"] = WANTED[message % len(WANTED)] if dice.random() * 100 < self.matching else _OTHER
         return found

@@ -131,6 +131,7 @@ class ConsumeWorkload(MessageWorkload):
             self.options.acked_twice,
             self.options.delay_level,
             self.options.requests,
+            self.options.matching,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
         delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
@@ -196,6 +197,7 @@ class ConsumeWorkload(MessageWorkload):
                 "maxReconsumeTimes": self.again,
                 "consumeThreadMin": 4,
                 "consumeThreadMax": 4,
+                "consumeMessageBatchMaxSize": self.options.batch,
             },
         }
         if self.options.filter == "tag":

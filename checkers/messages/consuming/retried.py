@@ -233,7 +233,9 @@ class Retried:
         hasty = [
             Case(0, told.until, ops, f"message {identity}, of which {fails.get(identity, 0)} attempts fail")
             for identity, ops in dead.items()
+            # A listener that gets several messages fails all behind the first one that fails.
             if fails.get(identity, 0) <= self.again
+            and not any(d.attempt >= self.again and d.done is False for d in by_id.get(identity, ()))
         ]
         twice = []
         for identity, ops in dead.items():
