@@ -798,11 +798,14 @@ def popped(
     renewed: bool = False,
     fault: bool = False,
     acking: bool = False,
+    back_ms: int | None = None,
+    granted: bool = True,
     reset: int | None = None,
     reported: str = "t:a:0",
 ) -> CheckResult:
     """A message of t:a:0 with a duration of 10 s, or renewed for 20 s after 5 s, that comes again so long after its
-    delivery. reported: the queue that its member names.
+    delivery. reported: the queue that its member names. back_ms: another duration, requested after a second; granted:
+    with an answer.
     """
     story = TimedStory()
     about = {"group": "g", "member": "m0"}
@@ -811,6 +814,8 @@ def popped(
     events: list[tuple[float, list[object]]] = [(2, ["delivered", 1, reported, 0, 1, 0, "a", 10_000])]
     if renewed:
         events.append((7, ["renewed", 1, True, 20_000]))
+    if back_ms is not None:
+        events += [(3, ["renewed", 1, granted, back_ms]), (3.1, ["done", 1, False])]
     if acking:
         events.append((3, ["acking", 1]))
     if again_s < 60:
@@ -842,6 +847,17 @@ def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
     assert [a.name for a in popped(99, reset=0).anomalies] == ["never-returned"]
     lost = popped(99)
     assert [(a.name, a.cases) for a in lost.anomalies] == [("never-returned", 1)]
+
+
+def test_a_message_that_is_given_back_comes_again_at_its_new_end() -> None:
+    """Not before it, and not later than 20 s after it; without an answer the first or the second duration counts."""
+    assert popped(5.1, back_ms=5000).verdict == Verdict.VALID
+    assert [a.name for a in popped(4.9, back_ms=5000).anomalies] == ["leased-twice"]
+    for lost in (popped(99, back_ms=5000), popped(99, back_ms=5000, granted=False)):
+        assert [a.name for a in lost.anomalies] == ["never-returned"]
+    for open_ in (popped(5.1, back_ms=5000, granted=False), popped(9.5, back_ms=5000, granted=False)):
+        assert open_.verdict == Verdict.VALID, open_.reason
+    assert [a.name for a in popped(4.9, back_ms=5000, granted=False).anomalies] == ["leased-twice"]
 
 
 def test_a_reset_is_looked_up_where_the_message_is() -> None:

@@ -112,6 +112,10 @@ def test_a_message_is_the_same_each_time() -> None:
     assert 130 < sum("request" in of for of in asked) < 280
     rare = [Work(matching=2).of(n)["TAGS"] for n in range(1, 2001)]
     assert 20 < sum(tag in WANTED for tag in rare) < 70
+    back = [of for n in range(1, 2001) if "nacked" in (of := Work(nacked=10).of(n))]
+    assert 130 < len(back) < 280
+    assert {of["nacked"] for of in back} == {"1000", "3000", "-1"}
+    assert {of["fails"] for of in back} == {"1"}
     named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
     assert all(("level" in of) == ("fails" in of) for of in named)
 
@@ -171,6 +175,7 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"requests": 1.0}, "requests is 1; it needs --producer java, --library remoting, another listener than broad"),
         ({"requests": 1.0, "producer": "java", "filter": "tag"}, "requests is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
+        ({"nacked": 1.0}, "nacked is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),
         ({"library": "lite-pull", "failing": 1.0}, "which tries nothing again"),

@@ -118,6 +118,13 @@ class ConsumeOptions:
         low=0,
         high=20,
     )
+    nacked: float = option(
+        0.0,
+        "With --library grpc-simple: so many messages (%) fail once, and the consumer requests another invisible "
+        "duration for them, which ends sooner than the first one, or at the same time.",
+        low=0,
+        high=20,
+    )
     acked_twice: float = option(
         0.0, "With --library grpc-simple: so many messages (%) are acknowledged a second time.", low=0, high=50
     )
@@ -199,7 +206,7 @@ class ConsumeOptions:
                 raise PlanError("failing needs another library than lite-pull, which tries nothing again")
         if self.failing and self.listener == "broadcast":
             raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
-        for name in ("renewed", "acked_twice"):
+        for name in ("renewed", "nacked", "acked_twice"):
             if getattr(self, name) and not self.pops:
                 raise PlanError(f"{name} is {getattr(self, name):g}; it needs --library grpc-simple")
             if getattr(self, name) and self.fifo:

@@ -3,7 +3,8 @@
 
 The consumer reads the properties `fails` (so many attempts at it fail) and `slow` (so many ms an attempt takes), a
 simple consumer also `renewed` (so many ms it is hidden again, by request) and `twice` (it is acknowledged twice).
-A push consumer replies to a message with `request`.
+A push consumer replies to a message with `request`. A simple consumer requests the invisible duration `nacked` (in ms)
+for a message that failed; -1: one that ends when the first one does.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ MESSAGE_GROUP: Final = "__SHARDINGKEY"
 _GROUPS: Final = 3
 """The number of message groups of each queue."""
 
+NACKED_MS: Final = (1000, 3000, -1)
+"""The invisible durations for messages that failed, of which each has one."""
+
 REQUEST: Final = "request"
 """The property of a message whose producer waits for a reply."""
 
@@ -36,9 +40,9 @@ RENEWED_MS: Final = 20_000
 
 @dataclass(frozen=True)
 class Work:
-    """The shares (%) of messages that fail, that are slow, that are renewed, that are acknowledged twice, and that are
-    requests. `fails`: the number of attempts that fail. level: the delay level that a consumer names for them; 0: none.
-    matching: the share (%) with a wanted tag; 0: two thirds.
+    """The shares (%) of messages that fail, that are slow, that are renewed, that are acknowledged twice, that are
+    requests, and that fail and are given back. `fails`: the number of attempts that fail. level: the delay level that
+    a consumer names for them; 0: none. matching: the share (%) with a wanted tag; 0: two thirds.
     """
 
     failing: float = 0.0
@@ -49,6 +53,7 @@ class Work:
     level: int = 0
     requests: float = 0.0
     matching: float = 0.0
+    nacked: float = 0.0
 
     @staticmethod
     def message_group(queue: int, message: int) -> Mapping[str, str]:
@@ -71,6 +76,8 @@ class Work:
             found["twice"] = "1"
         if dice.random() * 100 < self.requests:
             found[REQUEST] = "1"
+        if self.nacked and dice.random() * 100 < self.nacked:
+            found |= {"fails": "1", "nacked": str(dice.choice(NACKED_MS))}
         if self.matching:
             found["TAGS"] = WANTED[message % len(WANTED)] if dice.random() * 100 < self.matching else _OTHER
         return found

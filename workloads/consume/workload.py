@@ -132,6 +132,7 @@ class ConsumeWorkload(MessageWorkload):
             self.options.delay_level,
             self.options.requests,
             self.options.matching,
+            self.options.nacked,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
         delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
