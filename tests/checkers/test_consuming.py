@@ -21,6 +21,7 @@ from checkers.messages.consuming import (
     Replayed,
     Replies,
     Retried,
+    TimedOut,
 )
 from checkers.messages.consuming.resets import BACK, PAST
 from checkers.messages.consuming.takes import UNSURE, takes
@@ -401,6 +402,32 @@ def test_a_message_that_failed_comes_again_soon_after_its_delay(
     result = again(10 + late_s, "%RETRY%g:a:0", 0, holds=holds, fault=fault)
     assert [(a.name, a.cases) for a in result.anomalies] == [("retried-late", 1)] * found
     assert [(e.rule, e.used) for e in result.excuses] == [("retried-late", 1)] * fault
+
+
+def stuck(again_s: float | None, *, worked_s: float = 150, fault: bool = False) -> CheckResult:
+    """A message that its listener keeps from 2 s on, of a consumer with a timeout of 60 s."""
+    story = TimedStory()
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "stuck": "150000"}})
+    if fault:
+        story.fault(50, 51, "n1")
+    events = [(2.0, ["delivered", 1, "t:a:0", 0, 1, 0, "a"]), (2 + worked_s, ["done", 1, True])]
+    if again_s is not None:
+        events += [(2 + again_s, ["delivered", 2, "%RETRY%g:a:0", 0, 1, 1, "a"]), (2.1 + again_s, ["done", 2, True])]
+    events.sort(key=lambda event: float(str(event[0])))
+    shown = [[kind, int((200 - at) * S), 1, *rest] for at, (kind, *rest) in events]
+    story.call(199.99, "take", None, None, shown, group="g", member="m0")
+    return TimedOut(60).check(story.run())
+
+
+def test_a_message_whose_listener_does_not_return_comes_again() -> None:
+    """Within twice the timeout, the delay of the retry, and 10 s; a listener that returns in time proves nothing."""
+    good = stuck(139.5)
+    assert (good.verdict, good.stats["longest_s"]) == (Verdict.VALID, 139.5)
+    for late in (stuck(140.5), stuck(None)):
+        assert [(a.name, a.cases) for a in late.anomalies] == [("timeout-ignored", 1)]
+    assert stuck(None, worked_s=139).verdict == Verdict.UNKNOWN
+    excused = stuck(None, fault=True)
+    assert (excused.verdict, [(e.rule, e.used) for e in excused.excuses]) == (Verdict.VALID, [("timeout-ignored", 1)])
 
 
 def buried(results: Sequence[bool]) -> CheckResult:

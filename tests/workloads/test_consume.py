@@ -116,6 +116,7 @@ def test_a_message_is_the_same_each_time() -> None:
     assert 130 < len(back) < 280
     assert {of["nacked"] for of in back} == {"1000", "3000", "-1"}
     assert {of["fails"] for of in back} == {"1"}
+    assert [n for n in range(1, 2001) if "stuck" in Work(stuck=3).of(n)] == [101, 202, 303]
     named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
     assert all(("level" in of) == ("fails" in of) for of in named)
 
@@ -175,6 +176,8 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"requests": 1.0}, "requests is 1; it needs --producer java, --library remoting, another listener than broad"),
         ({"requests": 1.0, "producer": "java", "filter": "tag"}, "requests is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
+        ({"stuck": 2, "batch": 8}, "and neither --batch nor --application"),
+        ({"stuck": 2, "listener": "orderly"}, "stuck is 2; it needs --library remoting, --listener concurrently"),
         ({"nacked": 1.0}, "nacked is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),

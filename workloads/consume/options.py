@@ -92,6 +92,13 @@ class ConsumeOptions:
         low=0,
         high=5,
     )
+    stuck: int = option(
+        0,
+        "With --library remoting and --listener concurrently: so many messages take 150 s in their first attempt, "
+        "longer than `consumeTimeout` (1 min here); the library must send them back.",
+        low=0,
+        high=10,
+    )
     slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
     producer: Literal["harness", "java"] = option(
         "harness",
@@ -244,6 +251,11 @@ class ConsumeOptions:
                 "right: a member stops for 10 s for each"
             )
         plain = self.library.startswith("remoting") and self.listener == "concurrently"
+        if self.stuck and (not plain or self.popping or self.batch > 1 or self.application is not None):
+            raise PlanError(
+                f"stuck is {self.stuck}; it needs --library remoting, --listener concurrently, --mode pull, and "
+                "neither --batch nor --application"
+            )
         if self.delay_level and not (plain and self.failing):
             raise PlanError(
                 f"delay_level is {self.delay_level}; it needs --library remoting, --listener concurrently and --failing"

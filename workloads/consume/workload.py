@@ -43,7 +43,7 @@ from workloads.consume.group_changes import (
 from workloads.consume.modes import MODE, start_with
 from workloads.consume.options import DIRECT, ConsumeOptions
 from workloads.consume.sender import Sender
-from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
+from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, STUCK_MS, WANTED, Work
 from workloads.messages import MessageWorkload
 from workloads.places import Queue, queue_of
 from workloads.proxy_pops import start_at_zero
@@ -84,6 +84,9 @@ for late acknowledgements."""
 
 _POP_INVISIBLE_S: Final = 10
 """The time for which a message that a push consumer popped is hidden from the others (60 s by default)."""
+
+_TIMEOUT_MIN: Final = 1
+"""The `consumeTimeout` of members with stuck messages (15 min by default); the library counts in whole minutes."""
 
 _TRIES: Final = 3
 
@@ -133,11 +136,13 @@ class ConsumeWorkload(MessageWorkload):
             self.options.requests,
             self.options.matching,
             self.options.nacked,
+            self.options.stuck,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
         delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
         self.invisible_s = _FIFO_INVISIBLE_S if self.pops and self.fifo else _INVISIBLE_S.get(self.options.library, 0)
         waits = sum(delays) if self.options.listener == "concurrently" else tries * (self.invisible_s or ORDERLY_S)
+        waits += STUCK_MS / 1000 if self.options.stuck else 0
         longest = max(delays, default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
         self.quiet_s = QUIET_S + 2 + longest + (self.invisible_s + _REVIVED_S if self.grpc else 0)
@@ -201,6 +206,8 @@ class ConsumeWorkload(MessageWorkload):
                 "consumeMessageBatchMaxSize": self.options.batch,
             },
         }
+        if self.options.stuck:
+            consume["set"] |= {"consumeTimeout": _TIMEOUT_MIN, "consumeThreadMin": 20, "consumeThreadMax": 20}
         if self.options.filter == "tag":
             consume["tags"] = " || ".join(WANTED)
         elif self.options.filter == "sql":
@@ -346,6 +353,7 @@ class ConsumeWorkload(MessageWorkload):
             Replayed,
             Replies,
             Retried,
+            TimedOut,
         )
         from checkers.messages.consuming.retried import LATE_S
         from checkers.messages.log import LogAnomalies, Replicas
@@ -368,6 +376,8 @@ class ConsumeWorkload(MessageWorkload):
                     late_s=LATE_S if holds else _REVIVED_S,
                 )
             )
+        if self.options.stuck:
+            of_group.append(TimedOut(_TIMEOUT_MIN * 60))
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
         if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
             of_group.append(Prompt())

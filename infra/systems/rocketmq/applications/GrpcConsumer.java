@@ -179,11 +179,11 @@ final class GrpcConsumer implements Application.Part {
 
     /**
      * Requests another invisible duration for a message that failed, in milliseconds; negative: one that ends when the
-     * first one does, or up to three milliseconds earlier.
+     * first one does, or up to seven milliseconds earlier: so long may the request take.
      */
     private void giveBack(SimpleConsumer simple, MessageView message, long n, long millis) {
         Long hidden = hidden(((MessageViewImpl) message).getReceiptHandle());
-        long wanted = millis > 0 ? millis : hidden == null ? 0 : hidden - n % 4;
+        long wanted = millis > 0 ? millis : hidden == null ? 0 : hidden - n % 8;
         if (wanted <= 0) {
             return;
         }

@@ -37,7 +37,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
- * many milliseconds one takes, and `level` the delay level that it names for the next attempt. With `replies`, it replies
+ * many milliseconds one takes, `stuck` how many the first one takes, and `level` the delay level that it names for the next attempt. With `replies`, it replies
  * to a message with the property `request` when it has succeeded.
  *
  * The library acknowledges what it popped by itself, and only logs a refusal. A hook tells it. (5.1 calls no hook there.)
@@ -172,7 +172,8 @@ final class PushConsumer implements Application.Part, RPCHook {
                 continue;
             }
             boolean done = message.getReconsumeTimes() >= number(message, "fails");
-            long slow = number(message, "slow");
+            long slow = number(message, message.getReconsumeTimes() == 0 && number(message, "stuck") > 0
+                    ? "stuck" : "slow");
             try {
                 if (slow > 0) {
                     Thread.sleep(slow);
