@@ -176,6 +176,11 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"requests": 1.0}, "requests is 1; it needs --producer java, --library remoting, another listener than broad"),
         ({"requests": 1.0, "producer": "java", "filter": "tag"}, "requests is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
+        ({"member_settings": ("x=1",)}, "member_settings names 'x'; known are useHeartbeatV2, unitMode, pullBatchSize"),
+        ({"member_settings": ("pullBatchSize=0",)}, "pullBatchSize=a whole number from 1 to 1024 is right"),
+        ({"member_settings": ("unitMode=1",)}, "member_settings has 'unitMode=1'; unitMode=true or false is right"),
+        ({"member_settings": ("popBatchNums=8",), "library": "lite-pull"}, "member_settings names 'popBatchNums'"),
+        ({"member_settings": ("unitMode=true",), "library": "grpc-push"}, "needs --library remoting or lite-pull"),
         ({"stuck": 2, "batch": 8}, "and neither --batch nor --application"),
         ({"stuck": 2, "listener": "orderly"}, "stuck is 2; it needs --library remoting, --listener concurrently"),
         ({"nacked": 1.0}, "nacked is 1; it needs --library grpc-simple"),
@@ -203,6 +208,16 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         ConsumeWorkload(Plan(workload="consume", concurrency=5, options=options))
+
+
+def test_a_setting_that_the_client_lacks_is_refused() -> None:
+    """The library ignores a name that it does not know: the run would try something else than it says."""
+    options = {"member_settings": ("useHeartbeatV2=true", "pullBatchSize=4")}
+    plan = Plan(workload="consume", concurrency=8, options=options)
+    assert ConsumeWorkload(plan).member_settings == {"useHeartbeatV2": "true", "pullBatchSize": "4"}
+    old = Plan(workload="consume", concurrency=8, options=options, server=ServerPlan(version="5.1.1"))
+    with pytest.raises(PlanError, match=r"useHeartbeatV2, which clients have since 5\.2\.0, not in 5\.1\.1"):
+        ConsumeWorkload(old)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,13 @@ class ConsumeOptions:
     mode_changes_every: Seconds = option(
         Seconds(0), "With --mode pop: so often an administrator changes between pull and pop. 0: never."
     )
+    member_settings: tuple[str, ...] = option(
+        (),
+        "With --library remoting or lite-pull: a setting of the members' consumers, such as "
+        "useHeartbeatV2=true (docs/clients.md). It may be given more than once.",
+        metavar="NAME=VALUE",
+        flag="--member-setting",
+    )
     application: str | None = option(
         None,
         "A program of your own in place of the harness' members: a folder with an executable `run` (docs/clients.md).",
@@ -195,6 +202,8 @@ class ConsumeOptions:
             raise PlanError(
                 f"listener is 'broadcast'; with --library {self.library} concurrently and orderly are right"
             )
+        if self.member_settings and (self.grpc or self.application is not None):
+            raise PlanError("member_settings needs --library remoting or lite-pull, and no --application")
         if self.begins == "last" and self.application is not None:
             raise PlanError("begins is 'last'; with --application only first is right")
         if self.grpc_client != GRPC_VERSION and (not self.grpc or self.application is not None):

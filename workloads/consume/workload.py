@@ -30,6 +30,7 @@ from results.op import Op
 from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
 from workloads.brokers import BODY_SIZE
+from workloads.consume import member_settings
 from workloads.consume.client import ConsumeOps
 from workloads.consume.crew import Consumers
 from workloads.consume.group_changes import (
@@ -122,6 +123,9 @@ class ConsumeWorkload(MessageWorkload):
             )
         self.group = ""
         self.options.check(self.local_proxies)
+        self.member_settings = member_settings.parse(
+            self.options.member_settings, polls=self.options.library == "lite-pull", version=plan.server.version
+        )
         self.grpc, self.fifo = self.options.grpc, self.options.fifo
         self.pops, self.popping = self.options.pops, self.options.popping
         self.changes = self.options.changes
@@ -204,6 +208,7 @@ class ConsumeWorkload(MessageWorkload):
                 "consumeThreadMin": 4,
                 "consumeThreadMax": 4,
                 "consumeMessageBatchMaxSize": self.options.batch,
+                **self.member_settings,
             },
         }
         if self.options.stuck:
