@@ -182,6 +182,7 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"member_settings": ("popBatchNums=8",), "library": "lite-pull"}, "member_settings names 'popBatchNums'"),
         ({"member_settings": ("unitMode=true",), "library": "grpc-push"}, "needs --library remoting or lite-pull"),
         ({"stuck": 2, "batch": 8}, "and neither --batch nor --application"),
+        ({"stuck": 2}, "member_goes_every is 20 s; with --stuck 0s is right"),
         ({"stuck": 2, "listener": "orderly"}, "stuck is 2; it needs --library remoting, --listener concurrently"),
         ({"nacked": 1.0}, "nacked is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),

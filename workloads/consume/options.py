@@ -265,6 +265,11 @@ class ConsumeOptions:
                 f"stuck is {self.stuck}; it needs --library remoting, --listener concurrently, --mode pull, and "
                 "neither --batch nor --application"
             )
+        if self.stuck and self.member_goes_every:
+            raise PlanError(
+                f"member_goes_every is {self.member_goes_every:g} s; with --stuck 0s is right: a process that ends keeps "
+                "nothing"
+            )
         if self.delay_level and not (plain and self.failing):
             raise PlanError(
                 f"delay_level is {self.delay_level}; it needs --library remoting, --listener concurrently and --failing"

@@ -255,7 +255,8 @@ class ConsumeWorkload(MessageWorkload):
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
-        members = Members(self.group, rng.getrandbits(32), self.options.member_goes_every, wait_s=self.options.backlog)
+        wait_s = self.options.backlog if phase == "main" else 0  # later, the members are there
+        members = Members(self.group, rng.getrandbits(32), self.options.member_goes_every, wait_s=wait_s)
         plain = self.sends()
 
         def send(n: int) -> Invocation:
