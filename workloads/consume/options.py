@@ -267,8 +267,8 @@ class ConsumeOptions:
             )
         if self.stuck and self.member_goes_every:
             raise PlanError(
-                f"member_goes_every is {self.member_goes_every:g} s; with --stuck 0s is right: a process that ends keeps "
-                "nothing"
+                f"member_goes_every is {self.member_goes_every:g} s; with --stuck 0s is right: a process that ends "
+                "keeps nothing"
             )
         if self.delay_level and not (plain and self.failing):
             raise PlanError(
