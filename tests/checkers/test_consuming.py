@@ -21,6 +21,7 @@ from checkers.messages.consuming import (
     Replayed,
     Replies,
     Retried,
+    TimedOut,
 )
 from checkers.messages.consuming.resets import BACK, PAST
 from checkers.messages.consuming.takes import UNSURE, takes
@@ -79,6 +80,7 @@ FINDS = {
     Bug.AGAIN: ("redelivered-to-holder", {}),
     Bug.REWOUND: ("redelivered-late", {"late_crash": True}),
     Bug.HASTY: ("retried-early", {}),
+    Bug.TARDY: ("retried-late", {}),
     Bug.UNBURIED: ("not-dead-lettered", {}),
     Bug.TWICE: ("dead-lettered-twice", {}),
     Bug.OFTEN: ("retried-too-often", {}),
@@ -197,17 +199,20 @@ def test_a_busy_group_is_not_judged() -> None:
     assert "not delivered to the group" in result.reason
 
 
-def broadcast(missing: int = 0) -> CheckResult:
-    """Two members that got ten messages each, the second one without the last ones; and a third that came and left."""
+def broadcast(missing: int = 0, *, last: bool = False, started_s: float = 0.15, first: int = 0) -> CheckResult:
+    """Two members that got ten messages each, the second one without the last ones; and a third that came and left.
+    The messages come 0.1 s apart from 1 s on. last, started_s: members begin with what is sent after their start.
+    first: the first message that they got.
+    """
     story = TimedStory()
     for n in range(10):
         story.call(1 + n / 10, "send", "t:a:0", n + 1, [n, n + 1], node="n1", ask={"properties": {"TAGS": "a"}})
     for member, count in (("m0", 10), ("m1", 10 - missing), ("m2", 3)):
         about = {"group": "g", "member": member}
         story.call(0.1, "join", None, None, f"{member}-1", **about)
-        events = [["queues", int(2.9 * S), 1, ["t:a:0"]]]
-        events += [["delivered", S, 1, n + 1, "t:a:0", n, n + 1, 0, "a"] for n in range(count)]
-        events += [["done", S // 2, 1, n + 1, True] for n in range(count)]
+        events = [["started", int((3.01 - started_s) * S), 1, f"{member}-1"], ["queues", int(1.5 * S), 1, ["t:a:0"]]]
+        events += [["delivered", S, 1, n + 1, "t:a:0", n, n + 1, 0, "a"] for n in range(first, count)]
+        events += [["done", S // 2, 1, n + 1, True] for n in range(first, count)]
         story.call(3, "take", None, None, events, **about)
         if member == "m2":
             story.call(4, "crash", None, None, [], **about)
@@ -215,7 +220,7 @@ def broadcast(missing: int = 0) -> CheckResult:
             story.call(70, "take", None, None, [], **about)
     about = {"min": 0, "max": 10, "next": 10, "done": True, "phase": "final", "node": "n1"}
     story.call(71, "replica-read", "t:a:0", 0, [[n, n + 1] for n in range(10)], **about)
-    return Broadcast().check(story.run())
+    return Broadcast(last=last).check(story.run())
 
 
 def test_every_member_of_a_broadcast_group_gets_everything() -> None:
@@ -223,6 +228,16 @@ def test_every_member_of_a_broadcast_group_gets_everything() -> None:
     assert broadcast().verdict == Verdict.VALID
     result = broadcast(missing=2)
     assert [(a.name, a.cases) for a in result.anomalies] == [("missed-by-member", 2)]
+
+
+def test_a_member_that_begins_at_the_end_gets_what_is_sent_after_its_start() -> None:
+    """Not from its first look for queues on: what comes between is lost to it (apache/rocketmq#9281)."""
+    assert broadcast(first=4, started_s=1.35).anomalies[0].cases == 8, "others begin at the first message"
+    good = broadcast(first=4, started_s=1.35, last=True)
+    assert good.verdict == Verdict.VALID, good.reason
+    assert [(e.rule, e.used) for e in good.excuses] == [("missed-by-member", 8)]
+    late = broadcast(first=4, started_s=1.25, last=True)
+    assert [(a.name, a.cases) for a in late.anomalies] == [("missed-by-member", 2)], "one to each of the two"
 
 
 def waiting(wait_s: float, *, change: bool = False) -> CheckResult:
@@ -337,7 +352,7 @@ def again(
         earlier = [["delivered", S, first, 9, "t:a:0", 0, 1, 0, "a"], ["done", S // 2, first, 9, False]]
         story.call(2, "take", None, None, earlier, group="g", member="m0")
     story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [], done=True)
-    return Retried(16, holds=holds).check(story.run())
+    return Retried(16, holds=holds, late_s=10 if holds else 20).check(story.run())
 
 
 def test_a_message_that_no_broker_took_back_is_tried_again_by_its_process() -> None:
@@ -370,6 +385,81 @@ def test_a_delay_level_that_its_consumer_named_counts() -> None:
         assert [(a.name, a.cases) for a in early.anomalies] == [("retried-early", 1)]
     anew = again(9.2, retry, 0, level=4, fault=True)
     assert (anew.verdict, [(e.rule, e.used) for e in anew.excuses]) == (Verdict.VALID, [("retried-early", 1)])
+
+
+@pytest.mark.parametrize(
+    ("late_s", "holds", "fault", "found"),
+    [
+        (9.4, True, False, 0),
+        (10.2, True, False, 1),
+        (10.2, True, True, 0),
+        (19.4, False, False, 0),
+        (20.2, False, False, 1),
+    ],
+)
+def test_a_message_that_failed_comes_again_soon_after_its_delay(
+    late_s: float, holds: bool, fault: bool, found: int
+) -> None:
+    """apache/rocketmq#6681: nobody woke the long poll for it, and it came up to 15 s late. A fault excuses that."""
+    result = again(10 + late_s, "%RETRY%g:a:0", 0, holds=holds, fault=fault)
+    assert [(a.name, a.cases) for a in result.anomalies] == [("retried-late", 1)] * found
+    assert [(e.rule, e.used) for e in result.excuses] == [("retried-late", 1)] * fault
+
+
+def stuck(again_s: float | None, *, worked_s: float = 150, fault: bool = False) -> CheckResult:
+    """A message that its listener keeps from 2 s on, of a consumer with a timeout of 60 s."""
+    story = TimedStory()
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a", "stuck": "150000"}})
+    if fault:
+        story.fault(50, 51, "n1")
+    events = [(2.0, ["delivered", 1, "t:a:0", 0, 1, 0, "a"]), (2 + worked_s, ["done", 1, True])]
+    if again_s is not None:
+        events += [(2 + again_s, ["delivered", 2, "%RETRY%g:a:0", 0, 1, 1, "a"]), (2.1 + again_s, ["done", 2, True])]
+    events.sort(key=lambda event: float(str(event[0])))
+    shown = [[kind, int((200 - at) * S), 1, *rest] for at, (kind, *rest) in events]
+    story.call(199.99, "take", None, None, shown, group="g", member="m0")
+    return TimedOut(60).check(story.run())
+
+
+def test_a_message_whose_listener_does_not_return_comes_again() -> None:
+    """Within twice the timeout, the delay of the retry, and 10 s; a listener that returns in time proves nothing."""
+    good = stuck(139.5)
+    assert (good.verdict, good.stats["longest_s"]) == (Verdict.VALID, 139.5)
+    for late in (stuck(140.5), stuck(None)):
+        assert [(a.name, a.cases) for a in late.anomalies] == [("timeout-ignored", 1)]
+    assert stuck(None, worked_s=139).verdict == Verdict.UNKNOWN
+    excused = stuck(None, fault=True)
+    assert (excused.verdict, [(e.rule, e.used) for e in excused.excuses]) == (Verdict.VALID, [("timeout-ignored", 1)])
+
+
+def buried(results: Sequence[bool]) -> CheckResult:
+    """A message none of whose attempts fails by itself has these results, and is a dead letter; one more attempt is
+    allowed.
+    """
+    story = TimedStory()
+    story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {"TAGS": "a"}})
+    for n, ok in enumerate(results):
+        events = [["delivered", S, 1, n + 1, "%RETRY%g:a:0" if n else "t:a:0", 0, 1, n, "a"],
+                  ["done", S // 2, 1, n + 1, ok]]  # fmt: skip
+        story.call(2 + 12 * n, "take", None, None, events, group="g", member="m0")
+    story.call(40, "dead-letters", "%DLQ%g:a:0", 0, [[0, 1]], done=True)
+    return Retried(1).check(story.run())
+
+
+def test_a_message_may_fail_with_others_of_its_batch() -> None:
+    """A listener that gets several messages fails all behind the first one: then its last attempt was reported."""
+    assert [a.name for a in buried([False, False]).anomalies] == []
+    assert [a.name for a in buried([False]).anomalies] == ["dead-lettered-early"]
+    assert [a.name for a in buried([False, True]).anomalies] == ["dead-lettered-early"]
+
+
+@pytest.mark.parametrize(("fault", "holds"), [(True, False), (True, True), (False, False)])
+def test_the_delay_of_what_was_popped_is_a_request(fault: bool, holds: bool) -> None:
+    """It may get lost in a fault; then the message comes again at the end of its invisible duration."""
+    result = again(4, "%RETRY%g:a:0", 0, holds=holds, fault=fault)
+    excused = fault and not holds
+    assert [(a.name, a.cases) for a in result.anomalies] == ([] if excused else [("retried-early", 1)])
+    assert [(e.rule, e.used) for e in result.excuses] == ([("retried-early", 1)] if excused else [])
 
 
 def changed(*, again: float, mode: float | None, type_: OpType = "ok", then: float | None = None) -> CheckResult:
@@ -803,11 +893,14 @@ def popped(
     renewed: bool = False,
     fault: bool = False,
     acking: bool = False,
+    back_ms: int | None = None,
+    granted: bool = True,
     reset: int | None = None,
     reported: str = "t:a:0",
 ) -> CheckResult:
     """A message of t:a:0 with a duration of 10 s, or renewed for 20 s after 5 s, that comes again so long after its
-    delivery. reported: the queue that its member names.
+    delivery. reported: the queue that its member names. back_ms: another duration, requested after a second; granted:
+    with an answer.
     """
     story = TimedStory()
     about = {"group": "g", "member": "m0"}
@@ -816,6 +909,8 @@ def popped(
     events: list[tuple[float, list[object]]] = [(2, ["delivered", 1, reported, 0, 1, 0, "a", 10_000])]
     if renewed:
         events.append((7, ["renewed", 1, True, 20_000]))
+    if back_ms is not None:
+        events += [(3, ["renewed", 1, granted, back_ms]), (3.1, ["done", 1, False])]
     if acking:
         events.append((3, ["acking", 1]))
     if again_s < 60:
@@ -847,6 +942,17 @@ def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
     assert [a.name for a in popped(99, reset=0).anomalies] == ["never-returned"]
     lost = popped(99)
     assert [(a.name, a.cases) for a in lost.anomalies] == [("never-returned", 1)]
+
+
+def test_a_message_that_is_given_back_comes_again_at_its_new_end() -> None:
+    """Not before it, and not later than 20 s after it; without an answer the first or the second duration counts."""
+    assert popped(5.1, back_ms=5000).verdict == Verdict.VALID
+    assert [a.name for a in popped(4.9, back_ms=5000).anomalies] == ["leased-twice"]
+    for lost in (popped(99, back_ms=5000), popped(99, back_ms=5000, granted=False)):
+        assert [a.name for a in lost.anomalies] == ["never-returned"]
+    for open_ in (popped(5.1, back_ms=5000, granted=False), popped(9.5, back_ms=5000, granted=False)):
+        assert open_.verdict == Verdict.VALID, open_.reason
+    assert [a.name for a in popped(4.9, back_ms=5000, granted=False).anomalies] == ["leased-twice"]
 
 
 def test_a_reset_is_looked_up_where_the_message_is() -> None:

@@ -41,6 +41,7 @@ class Bug(Enum):
     LOST_RETRY = "a message that failed does not come again"
     AGAIN = "now and then a message comes again to the owner that has finished it"
     HASTY = "a message that failed comes again too soon"
+    TARDY = "a message that failed comes again long after its delay"
     UNBURIED = "a message that failed for the last time is no dead letter"
     TWICE = "a message becomes a dead letter twice"
     OFTEN = "a message that failed for the last time comes again"
@@ -140,6 +141,8 @@ class Group:
         self.stored: dict[str, list[float]] = {key: [] for key in QUEUES}
         """The times at which its messages were stored."""
         self.dice, self.orderly, self.failing, self.bug = Random(seed), orderly, failing, bug
+        self.ends_s = LOAD_S / 2 if bug is Bug.TARDY else LOAD_S
+        """Until this time members crash."""
         self.tags = frozenset("ab") if filtered else None
         self.planted = 0
         self.story = TimedStory()
@@ -348,7 +351,7 @@ class Group:
             self.unnamed.append((now, member.client))
             self.rebalance = now + _REBALANCE
         elif member.alive and (
-            (now < LOAD_S and self.dice.random() < _STEP / 12) or (late and member is self.members[0])
+            (now < self.ends_s and self.dice.random() < _STEP / 12) or (late and member is self.members[0])
         ):
             member.told = [each for each in member.told if each[0] <= now]
             self._tell("crash", member, now)
@@ -533,6 +536,9 @@ class Group:
         else:
             self.planted += self.bug is Bug.HASTY or work.attempt >= AGAIN
             delay = 3 if self.bug is Bug.HASTY else _RETRY
+            if self.bug is Bug.TARDY and now > LOAD_S * 0.7:
+                self.planted += 1
+                delay = _RETRY + 12
             self.retries.append((now + delay, work.id, work.attempt + 1))
         return True
 

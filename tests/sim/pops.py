@@ -76,7 +76,7 @@ class Pops:
         return struck
 
     def _deliver(self, at: float, message: int, attempt: int) -> None:
-        """One delivery: acknowledged soon, renewed and acknowledged late, or never acknowledged."""
+        """One delivery: acknowledged soon, renewed and acknowledged late, given back, or never acknowledged."""
         member = self.dice.choice(["m0", "m1"])
         self.counts[member] += 1
         n, events = self.counts[member], self.events[member]
@@ -91,7 +91,13 @@ class Pops:
             if self._strikes(Bug.DEAF):
                 self._again(at + INVISIBLE_S, message, attempt)
                 return
-        elif what < 0.4:
+        elif what < 0.3:
+            short = self.dice.uniform(1, 9)
+            events += [(at + 0.1, ["renewed", n, True, int(short * 1000) - 5]), (at + 0.11, ["done", n, False])]
+            if not self._strikes(Bug.LOST):
+                self._again(at + 0.1 + short, message, attempt)
+            return
+        elif what < 0.5:
             if self._strikes(Bug.EAGER):
                 until -= 4 + BACK_S
             if not self._strikes(Bug.LOST):

@@ -19,7 +19,7 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.applications.members import Members
 from workloads.consume.crew import Consumers, ConsumerSeat, show
-from workloads.consume.work import MESSAGE_GROUP, TAGS, Work
+from workloads.consume.work import MESSAGE_GROUP, TAGS, WANTED, Work
 from workloads.consume.workload import ConsumeWorkload
 
 S = 10**9
@@ -59,6 +59,13 @@ def test_a_member_joins_takes_goes_and_comes_back() -> None:
         if f in ("crash", "leave"):
             assert after == "join"
             assert then >= at + 2
+
+
+def test_no_member_joins_before_its_time() -> None:
+    """A backlog is what is there before the first one."""
+    ops = play(Members("g", 1, 0, wait_s=5), 8)
+    assert ops[0][1] == "join"
+    assert 5 <= ops[0][0] < 5.2
 
 
 def test_a_member_stays_if_it_is_not_to_go() -> None:
@@ -103,6 +110,13 @@ def test_a_message_is_the_same_each_time() -> None:
     assert set(Work().of(1)) == {"TAGS"}
     asked = [Work(requests=10).of(n) for n in range(1, 2001)]
     assert 130 < sum("request" in of for of in asked) < 280
+    rare = [Work(matching=2).of(n)["TAGS"] for n in range(1, 2001)]
+    assert 20 < sum(tag in WANTED for tag in rare) < 70
+    back = [of for n in range(1, 2001) if "nacked" in (of := Work(nacked=10).of(n))]
+    assert 130 < len(back) < 280
+    assert {of["nacked"] for of in back} == {"1000", "3000", "-1"}
+    assert {of["fails"] for of in back} == {"1"}
+    assert [n for n in range(1, 2001) if "stuck" in Work(stuck=3).of(n)] == [101, 202, 303]
     named = [Work(failing=20, level=2).of(n) for n in range(1, 201)]
     assert all(("level" in of) == ("fails" in of) for of in named)
 
@@ -162,6 +176,15 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"requests": 1.0}, "requests is 1; it needs --producer java, --library remoting, another listener than broad"),
         ({"requests": 1.0, "producer": "java", "filter": "tag"}, "requests is 1; it needs --producer java"),
         ({"renewed": 1.0}, "renewed is 1; it needs --library grpc-simple"),
+        ({"member_settings": ("x=1",)}, "member_settings names 'x'; known are useHeartbeatV2, unitMode, pullBatchSize"),
+        ({"member_settings": ("pullBatchSize=0",)}, "pullBatchSize=a whole number from 1 to 1024 is right"),
+        ({"member_settings": ("unitMode=1",)}, "member_settings has 'unitMode=1'; unitMode=true or false is right"),
+        ({"member_settings": ("popBatchNums=8",), "library": "lite-pull"}, "member_settings names 'popBatchNums'"),
+        ({"member_settings": ("unitMode=true",), "library": "grpc-push"}, "needs --library remoting or lite-pull"),
+        ({"stuck": 2, "batch": 8}, "and neither --batch nor --application"),
+        ({"stuck": 2}, "member_goes_every is 20 s; with --stuck 0s is right"),
+        ({"stuck": 2, "listener": "orderly"}, "stuck is 2; it needs --library remoting, --listener concurrently"),
+        ({"nacked": 1.0}, "nacked is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),
         ({"library": "lite-pull", "failing": 1.0}, "which tries nothing again"),
@@ -173,13 +196,29 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"mode": "pop", "mode_changes_every": "2s"}, "mode_changes_every is 2 s; at least 5 s is right"),
         ({"mode": "pop", "library": "lite-pull"}, "mode is 'pop'; it needs --library remoting, --listener concurr"),
         ({"mode": "pop", "listener": "orderly"}, "mode is 'pop'; it needs --library remoting, --listener concurrently"),
-        ({"mode": "pop", "failing": 1.0}, "failing is 1; with --mode pop only 0 is right"),
-        ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5; with --mode pop only 0 is right"),
+        ({"matching": 1.0}, "matching is 1; it needs --filter tag or sql"),
+        ({"batch": 8, "listener": "orderly"}, "batch is 8; it needs --library remoting, another listener than orderly"),
+        ({"batch": 8, "library": "grpc-push"}, "batch is 8; it needs --library remoting"),
+        ({"batch": 8, "failing": 1.0, "delay_level": 2}, "and neither --delay-level nor --application"),
+        ({"backlog": "60s"}, "backlog is 60 s; less than --time-limit .60 s. is right"),
+        ({"begins": "last", "application": "x"}, "begins is 'last'; with --application only first is right"),
+        ({"grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple, and no --application"),
+        ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5 s; with --mode pop only 0 is right"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError, match=text):
         ConsumeWorkload(Plan(workload="consume", concurrency=5, options=options))
+
+
+def test_a_setting_that_the_client_lacks_is_refused() -> None:
+    """The library ignores a name that it does not know: the run would try something else than it says."""
+    options = {"member_settings": ("useHeartbeatV2=true", "pullBatchSize=4")}
+    plan = Plan(workload="consume", concurrency=8, options=options)
+    assert ConsumeWorkload(plan).member_settings == {"useHeartbeatV2": "true", "pullBatchSize": "4"}
+    old = Plan(workload="consume", concurrency=8, options=options, server=ServerPlan(version="5.1.1"))
+    with pytest.raises(PlanError, match=r"useHeartbeatV2, which clients have since 5\.2\.0, not in 5\.1\.1"):
+        ConsumeWorkload(old)
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,13 @@ class Members(Generator):
     """The members on the threads it may use, for ever: the n-th thread is member `m<n>`.
 
     goes_every_s  the average time between two ends of a member, every second one a crash; 0: it stays.
+    wait_s        the time before the first one joins.
     quiet_s       it ends after so long a time without a delivery; 0: it goes on. done_s: the same when the group is
                   behind with no message that was acknowledged.
     astray_s      the same when not every queue has its owner.
     ends          True: each leaves in an orderly way, and this generator ends.
     heard         the time (ns) of the last delivery or join, or of the first op. behind, astray: as the last take said.
+    begins        the time (ns) from which members may join; None: not known yet.
     """
 
     group: str
@@ -55,12 +57,18 @@ class Members(Generator):
     done_s: float = 0
     astray_s: float = 0
     ends: bool = False
+    wait_s: float = 0
+    begins: int | None = None
     heard: int | None = None
     behind: int = 1
     astray: int = 0
     seats: Mapping[int, Seat] = field(default_factory=dict)
 
     def op(self, ctx: Context) -> Step:
+        if self.wait_s and self.begins is None:
+            return replace(self, begins=ctx.time + int(self.wait_s * SECOND)).op(ctx)
+        if self.begins is not None and ctx.time < self.begins:
+            return PENDING.or_at(self.begins), self
         wait: Pending = PENDING
         threads = list(members(ctx.takers))
         if self.ends and all(self.seats.get(thread, Seat()).turn for thread in threads):

@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from harness.plan.plan import PlanError
 from infra.options import Seconds, option
-from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.applications.java import GRPC_VERSION
+from infra.systems.rocketmq.applications.library import GrpcClient, Library
 from workloads.consume.group_changes import KINDS, Changes
 
 DIRECT: Final = ("remoting", "lite-pull")
@@ -44,6 +45,16 @@ class ConsumeOptions:
         "The members' client: of the remoting protocol, a push consumer or one that polls (lite-pull), or a push "
         "consumer through a proxy; of gRPC, a push or a simple consumer.",
     )
+    grpc_client: GrpcClient = option(
+        "5.1.0", "With --library grpc-push or grpc-simple: the version of `rocketmq-client-java`."
+    )
+    backlog: Seconds = option(Seconds(0), "Producers send for so long before the first member joins.")
+    begins: Literal["first", "last"] = option(
+        "first",
+        "Where a group without an offset begins: at the first message of a queue, or as CONSUME_FROM_LAST_OFFSET says "
+        "(the default of applications): a group for which no message has expired yet begins at the first one, too, and "
+        "a broadcast member begins with what is sent after its start.",
+    )
     mode: Literal["pull", "pop"] = option(
         "pull",
         "With --library remoting: the members pull, or they pop, as an administrator sets it "
@@ -51,6 +62,13 @@ class ConsumeOptions:
     )
     mode_changes_every: Seconds = option(
         Seconds(0), "With --mode pop: so often an administrator changes between pull and pop. 0: never."
+    )
+    member_settings: tuple[str, ...] = option(
+        (),
+        "With --library remoting or lite-pull: a setting of the members' consumers, such as "
+        "useHeartbeatV2=true (docs/clients.md). It may be given more than once.",
+        metavar="NAME=VALUE",
+        flag="--member-setting",
     )
     application: str | None = option(
         None,
@@ -61,10 +79,21 @@ class ConsumeOptions:
         "none",
         "What the group subscribes to: everything, or messages with the tags a and b, named as tags or by SQL92.",
     )
+    matching: float = option(0.0, "With --filter: so many messages (%) match it. 0: two thirds.", low=0, high=100)
+    batch: int = option(
+        1,
+        "With --library remoting, and not orderly: a listener gets up to so many messages at once "
+        "(`consumeMessageBatchMaxSize`), and acknowledges those before the first one that fails (`ackIndex`).",
+        low=1,
+        high=32,
+    )
     failing: float = option(0.0, "Of so many messages (%) the first attempts fail.", low=0, high=50)
     fails: int = option(1, "The number of attempts that fail.", low=1, high=16)
     max_attempts_again: int = option(
-        1, "A message that failed is tried again so often, and becomes a dead letter then.", low=1, high=16
+        1,
+        "A message that failed is tried again so often, and becomes a dead letter then. Members that pop have 16.",
+        low=1,
+        high=16,
     )
     delay_level: int = option(
         0,
@@ -72,6 +101,13 @@ class ConsumeOptions:
         "(`delayLevelWhenNextConsume`). 0: none, the broker chooses.",
         low=0,
         high=5,
+    )
+    stuck: int = option(
+        0,
+        "With --library remoting and --listener concurrently: so many messages take 150 s in their first attempt, "
+        "longer than `consumeTimeout` (1 min here); the library must send them back.",
+        low=0,
+        high=10,
     )
     slow: float = option(0.0, "Of so many messages (%) each attempt takes 0.3 s.", low=0, high=50)
     producer: Literal["harness", "java"] = option(
@@ -96,6 +132,13 @@ class ConsumeOptions:
         0.0,
         "With --library grpc-simple: for so many messages (%) a consumer requests a new invisible duration, and works "
         "on them for longer than the first one.",
+        low=0,
+        high=20,
+    )
+    nacked: float = option(
+        0.0,
+        "With --library grpc-simple: so many messages (%) fail once, and the consumer requests another invisible "
+        "duration for them, which ends sooner than the first one, or at the same time.",
         low=0,
         high=20,
     )
@@ -162,6 +205,15 @@ class ConsumeOptions:
             raise PlanError(
                 f"listener is 'broadcast'; with --library {self.library} concurrently and orderly are right"
             )
+        if self.member_settings and (self.grpc or self.application is not None):
+            raise PlanError("member_settings needs --library remoting or lite-pull, and no --application")
+        if self.begins == "last" and self.application is not None:
+            raise PlanError("begins is 'last'; with --application only first is right")
+        if self.grpc_client != GRPC_VERSION and (not self.grpc or self.application is not None):
+            raise PlanError(
+                f"grpc_client is {self.grpc_client!r}; it needs --library grpc-push or grpc-simple, and no "
+                "--application"
+            )
         if self.fifo and self.producer == "java":
             raise PlanError(
                 f"producer is 'java', which has no message groups; with {self.library} orderly, harness is right"
@@ -173,11 +225,23 @@ class ConsumeOptions:
                 raise PlanError("failing needs another library than lite-pull, which tries nothing again")
         if self.failing and self.listener == "broadcast":
             raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
-        for name in ("renewed", "acked_twice"):
+        for name in ("renewed", "nacked", "acked_twice"):
             if getattr(self, name) and not self.pops:
                 raise PlanError(f"{name} is {getattr(self, name):g}; it needs --library grpc-simple")
             if getattr(self, name) and self.fifo:
                 raise PlanError(f"{name} is {getattr(self, name):g}; it needs --listener concurrently")
+        if self.matching and self.filter == "none":
+            raise PlanError(f"matching is {self.matching:g}; it needs --filter tag or sql")
+        if self.batch > 1 and (
+            not self.library.startswith("remoting")
+            or self.listener == "orderly"
+            or self.delay_level
+            or self.application is not None
+        ):
+            raise PlanError(
+                f"batch is {self.batch}; it needs --library remoting, another listener than orderly, and neither "
+                "--delay-level nor --application"
+            )
         if self.large and self.producer != "java":
             raise PlanError(f"large is {self.large:g}; it needs --producer java")
         if self.requests and (
@@ -199,6 +263,16 @@ class ConsumeOptions:
                 "right: a member stops for 10 s for each"
             )
         plain = self.library.startswith("remoting") and self.listener == "concurrently"
+        if self.stuck and (not plain or self.popping or self.batch > 1 or self.application is not None):
+            raise PlanError(
+                f"stuck is {self.stuck}; it needs --library remoting, --listener concurrently, --mode pull, and "
+                "neither --batch nor --application"
+            )
+        if self.stuck and self.member_goes_every:
+            raise PlanError(
+                f"member_goes_every is {self.member_goes_every:g} s; with --stuck 0s is right: a process that ends "
+                "keeps nothing"
+            )
         if self.delay_level and not (plain and self.failing):
             raise PlanError(
                 f"delay_level is {self.delay_level}; it needs --library remoting, --listener concurrently and --failing"
@@ -219,9 +293,8 @@ class ConsumeOptions:
             return
         if self.library != "remoting" or self.application is not None or self.listener != "concurrently":
             raise PlanError("mode is 'pop'; it needs --library remoting, --listener concurrently, and no --application")
-        for name in ("failing", "resets"):
-            if getattr(self, name):
-                raise PlanError(f"{name} is {getattr(self, name):g}; with --mode pop only 0 is right")
+        if self.resets:
+            raise PlanError(f"resets is {self.resets:g} s; with --mode pop only 0 is right")
         if self.mode_changes_every and self.mode_changes_every < _MODES_S:
             raise PlanError(
                 f"mode_changes_every is {self.mode_changes_every:g} s; at least {_MODES_S:g} s is right: members "

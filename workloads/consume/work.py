@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a message besides its id: its tag, and how hard a consumer has to work on it. All follow from the id.
 
-The consumer reads the properties `fails` (so many attempts at it fail) and `slow` (so many ms an attempt takes), a
+The consumer reads the properties `fails` (so many attempts at it fail), `slow` (so many ms an attempt takes) and
+`stuck` (so many ms the first one takes), a
 simple consumer also `renewed` (so many ms it is hidden again, by request) and `twice` (it is acknowledged twice).
-A push consumer replies to a message with `request`.
+A push consumer replies to a message with `request`. A simple consumer requests the invisible duration `nacked` (in ms)
+for a message that failed; -1: one that ends when the first one does.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ TAGS: Final = ("a", "b", "c")
 """The tags of messages; a group that filters wants `a` and `b`."""
 
 WANTED: Final = ("a", "b")
+_OTHER: Final = "c"
 
 SLOW_MS: Final = 300
 
@@ -25,6 +28,15 @@ MESSAGE_GROUP: Final = "__SHARDINGKEY"
 
 _GROUPS: Final = 3
 """The number of message groups of each queue."""
+
+STUCK_MS: Final = 150_000
+"""The time for the first attempt of a message that is stuck."""
+
+_APART: Final = 101
+"""Every so many-th message may be stuck: they go to different queues."""
+
+NACKED_MS: Final = (1000, 3000, -1)
+"""The invisible durations for messages that failed, of which each has one."""
 
 REQUEST: Final = "request"
 """The property of a message whose producer waits for a reply."""
@@ -35,8 +47,10 @@ RENEWED_MS: Final = 20_000
 
 @dataclass(frozen=True)
 class Work:
-    """The shares (%) of messages that fail, that are slow, that are renewed, that are acknowledged twice, and that are
-    requests. `fails`: the number of attempts that fail. level: the delay level that a consumer names for them; 0: none.
+    """The shares (%) of messages that fail, that are slow, that are renewed, that are acknowledged twice, that are
+    requests, and that fail and are given back. `fails`: the number of attempts that fail. level: the delay level that
+    a consumer names for them; 0: none. matching: the share (%) with a wanted tag; 0: two thirds. stuck: the number of
+    messages whose first attempt takes longer than a consumer may work on one.
     """
 
     failing: float = 0.0
@@ -46,6 +60,9 @@ class Work:
     twice: float = 0.0
     level: int = 0
     requests: float = 0.0
+    matching: float = 0.0
+    nacked: float = 0.0
+    stuck: int = 0
 
     @staticmethod
     def message_group(queue: int, message: int) -> Mapping[str, str]:
@@ -68,4 +85,10 @@ class Work:
             found["twice"] = "1"
         if dice.random() * 100 < self.requests:
             found[REQUEST] = "1"
+        if self.nacked and dice.random() * 100 < self.nacked:
+            found |= {"fails": "1", "nacked": str(dice.choice(NACKED_MS))}
+        if message % _APART == 0 and message <= _APART * self.stuck:
+            found["stuck"] = str(STUCK_MS)
+        if self.matching:
+            found["TAGS"] = WANTED[message % len(WANTED)] if dice.random() * 100 < self.matching else _OTHER
         return found

@@ -30,6 +30,7 @@ from results.op import Op
 from workloads.applications.library import ROUTE_MS
 from workloads.applications.members import Members
 from workloads.brokers import BODY_SIZE
+from workloads.consume import member_settings
 from workloads.consume.client import NAMED, ConsumeOps
 from workloads.consume.crew import Consumers
 from workloads.consume.group_changes import (
@@ -43,7 +44,7 @@ from workloads.consume.group_changes import (
 from workloads.consume.modes import MODE, start_with
 from workloads.consume.options import DIRECT, PROXIED, ConsumeOptions
 from workloads.consume.sender import Sender
-from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, WANTED, Work
+from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, STUCK_MS, WANTED, Work
 from workloads.messages import MessageWorkload
 from workloads.places import Queue, queue_of
 from workloads.proxy_pops import start_at_zero
@@ -65,8 +66,10 @@ _READS_S: Final = 60.0
 REQUEST_S: Final = 2.0
 """The time between two requests to the master of a broker group for the members of the group."""
 
-_GRPC_AGAIN: Final = 16
-"""The further attempts of a group for gRPC consumers: `retryMaxTimes` of its subscription group."""
+_POPPED_AGAIN: Final = 16
+"""The further attempts of gRPC consumers: `retryMaxTimes` of the subscription group. A push consumer that pops makes no
+dead letters (`ConsumeMessagePopConcurrentlyService`); it gets so many attempts, too.
+"""
 
 _INVISIBLE_S: Final[Mapping[str, int]] = {"grpc-simple": 10, "grpc-push": 20}
 """The time for which a popped message is invisible. A simple consumer's is the least that a proxy takes; that of a push
@@ -82,6 +85,9 @@ for late acknowledgements."""
 
 _POP_INVISIBLE_S: Final = 10
 """The time for which a message that a push consumer popped is hidden from the others (60 s by default)."""
+
+_TIMEOUT_MIN: Final = 1
+"""The `consumeTimeout` of members with stuck messages (15 min by default); the library counts in whole minutes."""
 
 _TRIES: Final = 3
 
@@ -111,12 +117,19 @@ class ConsumeWorkload(MessageWorkload):
                 f"concurrency is {plan.concurrency}; {self.name} needs {needed} clients: "
                 f"{self.options.members} members{', an administrator' if resets or changes else ''} and two producers"
             )
+        if self.options.backlog >= plan.time_limit_s:
+            raise PlanError(
+                f"backlog is {self.options.backlog:g} s; less than --time-limit ({plan.time_limit_s:g} s) is right"
+            )
         self.group = ""
         self.options.check(self.local_proxies)
+        self.member_settings = member_settings.parse(
+            self.options.member_settings, polls=self.options.library == "lite-pull", version=plan.server.version
+        )
         self.grpc, self.fifo = self.options.grpc, self.options.fifo
         self.pops, self.popping = self.options.pops, self.options.popping
         self.changes = self.options.changes
-        self.again = again = _GRPC_AGAIN if self.grpc else self.options.max_attempts_again
+        self.again = again = _POPPED_AGAIN if self.grpc or self.popping else self.options.max_attempts_again
         self.work = Work(
             self.options.failing,
             self.options.fails,
@@ -125,11 +138,15 @@ class ConsumeWorkload(MessageWorkload):
             self.options.acked_twice,
             self.options.delay_level,
             self.options.requests,
+            self.options.matching,
+            self.options.nacked,
+            self.options.stuck,
         )
         tries = min(self.options.fails, again) if self.options.failing else 0
         delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
         self.invisible_s = _FIFO_INVISIBLE_S if self.pops and self.fifo else _INVISIBLE_S.get(self.options.library, 0)
         waits = sum(delays) if self.options.listener == "concurrently" else tries * (self.invisible_s or ORDERLY_S)
+        waits += STUCK_MS / 1000 if self.options.stuck else 0
         longest = max(delays, default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
         self.quiet_s = QUIET_S + 2 + longest + (self.invisible_s + _REVIVED_S if self.grpc else 0)
@@ -165,7 +182,7 @@ class ConsumeWorkload(MessageWorkload):
     def shares(self) -> Sequence[Share]:
         if self.options.application is not None:
             return OwnProgram.shares(Path(self.options.application))
-        return JavaProgram.shares(self.options.library)
+        return JavaProgram.shares(self.options.library, self.options.grpc_client)
 
     @property
     def client_nodes(self) -> int:
@@ -175,7 +192,7 @@ class ConsumeWorkload(MessageWorkload):
         """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
         self.group = f"members-{context.run}"
         await self.make(context, [self.group], fifo=[self.group] if self.fifo else [])
-        if self.grpc:
+        if self.grpc and self.options.begins == "first":
             await start_at_zero(self.places, self.group)
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
@@ -192,6 +209,7 @@ class ConsumeWorkload(MessageWorkload):
             "nameservers": _addresses(record, through),
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
+            "begins": self.options.begins,
             "replies": self.options.requests > 0,
             "set": {
                 "pollNameServerInterval": ROUTE_MS,
@@ -199,8 +217,12 @@ class ConsumeWorkload(MessageWorkload):
                 "maxReconsumeTimes": self.again,
                 "consumeThreadMin": 4,
                 "consumeThreadMax": 4,
+                "consumeMessageBatchMaxSize": self.options.batch,
+                **self.member_settings,
             },
         }
+        if self.options.stuck:
+            consume["set"] |= {"consumeTimeout": _TIMEOUT_MIN, "consumeThreadMin": 20, "consumeThreadMax": 20}
         if self.options.filter == "tag":
             consume["tags"] = " || ".join(WANTED)
         elif self.options.filter == "sql":
@@ -210,7 +232,11 @@ class ConsumeWorkload(MessageWorkload):
             consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(versions[0]), self.options.application
-        program = JavaProgram(version, self.options.library) if own is None else OwnProgram(Path(own), version)
+        program = (
+            JavaProgram(version, self.options.library, self.options.grpc_client)
+            if own is None
+            else OwnProgram(Path(own), version)
+        )
         queues = self.places.keys if self.owning else ()
         self._crew = Consumers(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
@@ -239,7 +265,8 @@ class ConsumeWorkload(MessageWorkload):
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
-        members = Members(self.group, rng.getrandbits(32), self.options.member_goes_every)
+        wait_s = self.options.backlog if phase == "main" else 0  # later, the members are there
+        members = Members(self.group, rng.getrandbits(32), self.options.member_goes_every, wait_s=wait_s)
         plain = self.sends()
 
         def send(n: int) -> Invocation:
@@ -265,7 +292,7 @@ class ConsumeWorkload(MessageWorkload):
                 self.group,
                 self.changes,
                 self.places.keys,
-                (_GRPC_AGAIN, _GRPC_AGAIN) if self.grpc else (0, _GRPC_AGAIN),
+                (_POPPED_AGAIN, _POPPED_AGAIN) if self.grpc else (0, _POPPED_AGAIN),
                 int(self.options.group_changes_every * SECOND),
                 rng.getrandbits(32),
                 broadcast=self.options.listener == "broadcast",
@@ -346,7 +373,9 @@ class ConsumeWorkload(MessageWorkload):
             Replayed,
             Replies,
             Retried,
+            TimedOut,
         )
+        from checkers.messages.consuming.retried import LATE_S
         from checkers.messages.log import LogAnomalies, Replicas
 
         listener = self.options.listener
@@ -356,13 +385,22 @@ class ConsumeWorkload(MessageWorkload):
         delivered = Delivered(
             wanted, holds=holds, quiet_s=self.quiet_s - 2, in_order=self.pops and self.fifo, commits=commits
         )
-        of_group: list[Checker] = [Broadcast(wanted) if listener == "broadcast" else delivered]
+        of_group: list[Checker] = [
+            Broadcast(wanted, last=self.options.begins == "last") if listener == "broadcast" else delivered
+        ]
         if listener == "orderly":
             of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None, leased=self.pops))
         if self.options.failing:
             of_group.append(
-                Retried(self.again, delays=listener == "concurrently" and not self.grpc, holds=not self.grpc)
+                Retried(
+                    self.again,
+                    delays=listener == "concurrently" and not self.grpc,
+                    holds=holds,
+                    late_s=LATE_S if holds else _REVIVED_S,
+                )
             )
+        if self.options.stuck:
+            of_group.append(TimedOut(_TIMEOUT_MIN * 60))
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
         if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
             of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))

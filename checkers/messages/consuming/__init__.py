@@ -10,6 +10,7 @@ is there, and each queue has one owner.
 `Replies`: a reply belongs to its request, and reaches its producer.
 `Replayed`: what an administrator reset the offset back to comes again.
 `GroupSettings`: the group is what its administrator made of it, and gets nothing while it is off.
+`TimedOut`: a message that its listener keeps for too long comes again.
 `Lag`: the committed offsets and the lag that administrators see are those of the group.
 """
 
@@ -25,6 +26,7 @@ from checkers.messages.consuming.replies import Replies
 from checkers.messages.consuming.retried import Retried
 from checkers.messages.consuming.settings import GroupSettings
 from checkers.messages.consuming.stalled import Progress
+from checkers.messages.consuming.timed_out import TimedOut
 
 __all__ = [
     "Broadcast",
@@ -39,4 +41,5 @@ __all__ = [
     "Replayed",
     "Replies",
     "Retried",
+    "TimedOut",
 ]

@@ -2,12 +2,13 @@
 """Judges that every member of a broadcast group gets every message.
 
 Source: "Broadcasting consumption" (docs/en/Features.md of apache/rocketmq): each consumer instance of the group gets
-every message. An instance that is new begins at the start of each queue (CONSUME_FROM_FIRST_OFFSET).
+every message. An instance that is new begins at the start of each queue (CONSUME_FROM_FIRST_OFFSET), or with what is
+sent after its start (CONSUME_FROM_LAST_OFFSET).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
@@ -19,16 +20,20 @@ from checkers.messages.ops import of_messages
 from checkers.messages.reports import Life
 from results.figures import SECOND, many
 from results.record import RunRecord
-from results.verdict import CheckResult
+from results.verdict import CheckResult, Excuse
+
+_BEFORE: Final = "sent before the start of the member, which begins at the end of a queue"
 
 
 class Broadcast:
-    """`missed-by-member`. wanted: the tags that the group subscribes to; None: everything."""
+    """`missed-by-member`. wanted: the tags that the group subscribes to; None: everything. last: members begin with
+    what is sent after their start.
+    """
 
     name = "broadcast"
 
-    def __init__(self, wanted: frozenset[str] | None = None) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: frozenset[str] | None = None, *, last: bool = False) -> None:
+        self.wanted, self.last = wanted, last
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -47,12 +52,18 @@ class Broadcast:
         for delivery in told.deliveries:
             if delivery.life in got:
                 got[delivery.life].add(delivery.id)
-        missed = [
-            Case(0, told.until, [], f"message {id} (offset {owed[id][1]} of {owed[id][0]}) did not come to {life}",
-                 owed[id][0])
-            for life, ids in got.items()
-            for id in sorted(owed.keys() - ids)
-        ]  # fmt: skip
+        sent = {call.invoke.value: call.start for call in run.history.clients.calls if call.invoke.f == "send"}
+        before = 0
+        missed = []
+        for life, ids in got.items():
+            begun = told.started.get(life, (told.until, ""))[0] if self.last else 0
+            for id in sorted(owed.keys() - ids):
+                key, offset = owed[id]
+                if sent.get(id, 0) < begun:
+                    before += 1
+                    continue
+                text = f"message {id} (offset {offset} of {key}) did not come to {life}"
+                missed.append(Case(sent.get(id, 0), told.until, [], text, key))
         quiet = told.quiet >= QUIET_S * SECOND or not missed
         found = list(anomalies(scene, "missed-by-member", missed if quiet else [], "{n} times a member did not get a "
                                "message", limit=int(QUIET_S * SECOND)))  # fmt: skip
@@ -65,4 +76,5 @@ class Broadcast:
         elif not quiet:
             unknown = f"the group was still busy {told.quiet / SECOND:.1f} s before its end; {QUIET_S:g} s are needed"
         reason = f"{many(len(got), 'member')} got {many(len(owed), 'message')} each"
-        return conclude(self.name, run, found, stats, reason, unknown)
+        excuses = [Excuse("missed-by-member", before, _BEFORE)] if before else []
+        return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)

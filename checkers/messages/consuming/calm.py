@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from checkers.base.timeline import RunTimeline
 from checkers.messages.consumer_times import HEARTBEAT_S
@@ -124,3 +124,13 @@ def calm_times(disturbed: Sequence[Span], until: int) -> Iterator[Span]:
         at = max(at, span.end)
     if at < until:
         yield Span(at, until)
+
+
+def change_times(told: Takes, scene: RunTimeline) -> Sequence[int]:
+    """The times (ns) of changes of queues, of members, and of masters, in order."""
+    queues = [at for changes in told.queues.values() for at, _ in changes]
+    masters = [period.since for period in scene.masters_of(None)]
+    lives: dict[Any, int] = {}
+    for delivery in told.deliveries:
+        lives.setdefault(delivery.life, delivery.start)
+    return sorted([*queues, *masters, *told.ends.values(), *lives.values()])

@@ -30,6 +30,9 @@ from results.verdict import CheckResult, Excuse
 _SLACK_S: Final = 8.0
 """The time after a delay within which a message must come again: the schedule's period, and a pull."""
 
+_REVIVED_S: Final = 20.0
+"""The same for what was popped: brokers wait for late acknowledgements."""
+
 _SKIPPED: Final = "{n} messages were never delivered to the group, which committed an offset behind them"
 _AT_LEAST_ONCE: Final = "at-least-once"
 
@@ -149,7 +152,7 @@ class _Judged:
         holds: bool,
         quiet: int,
     ) -> None:
-        self.quiet, self.told = quiet, told
+        self.holds, self.quiet, self.told = holds, quiet, told
         self.resets = MemberResets(run.history)
         self.changes = GroupChanges(run.history)
         self.silent = min(told.quiet, told.until - self.changes.open_since(told.until))
@@ -240,7 +243,8 @@ class _Judged:
                 due = last.end + self.quiet
             else:
                 level = int(self.properties.get(identity, {}).get("level", 0))
-                due = last.end + int((delay_s(last.attempt, level) + _SLACK_S) * SECOND)
+                slack = _SLACK_S if self.holds else _REVIVED_S
+                due = last.end + int((delay_s(last.attempt, level) + slack) * SECOND)
             if self.changes.put_off(last.end, due) > self.told.until:
                 self.open += 1
                 continue

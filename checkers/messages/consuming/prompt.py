@@ -20,7 +20,7 @@ import numpy as np
 from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
-from checkers.messages.consuming.calm import Span, merged
+from checkers.messages.consuming.calm import Span, change_times, merged
 from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.resets import MemberResets
 from checkers.messages.consuming.takes import Takes, takes
@@ -64,7 +64,7 @@ class Prompt:
         for delivery in told.deliveries:
             if first.setdefault(delivery.id, delivery.start) != delivery.start:
                 repeats.setdefault(delivery.key, []).append(delivery.start)
-        changes = _changes(told, scene)
+        changes = change_times(told, scene)
         pauses = _pauses(told, self.pause) if self.pause else {}
         slow: list[Case] = []
         waits: list[int] = []
@@ -140,16 +140,6 @@ def _pauses(told: Takes, longest: int) -> Mapping[str, list[Span]]:
     for (key, _), failed in open_.items():
         found.setdefault(key, []).append(Span(failed, min(told.until, failed + longest)))
     return {key: merged(spans) for key, spans in found.items()}
-
-
-def _changes(told: Takes, scene: RunTimeline) -> Sequence[int]:
-    """The times (ns) of changes of queues, of members, and of masters, in order."""
-    queues = [at for changes in told.queues.values() for at, _ in changes]
-    masters = [period.since for period in scene.masters_of(None)]
-    lives: dict[Any, int] = {}
-    for delivery in told.deliveries:
-        lives.setdefault(delivery.life, delivery.start)
-    return sorted([*queues, *masters, *told.ends.values(), *lives.values()])
 
 
 def _calm(scene: RunTimeline, changes: Sequence[int], start: int, end: int) -> bool:

@@ -8,6 +8,7 @@ consumed is tried again with growing delays; after the last attempt it goes to t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -15,10 +16,13 @@ from checkers.base.cases import Case, anomalies
 from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline
 from checkers.messages.consumer_times import delay_s
+from checkers.messages.consuming.calm import change_times, mode_times
 from checkers.messages.consuming.changes import GroupChanges
+from checkers.messages.consuming.resets import MemberResets
 from checkers.messages.consuming.takes import Delivery, Takes, dead_letters, properties_of, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
+from results.op import OK
 from results.record import RunRecord
 from results.verdict import CheckResult, Excuse
 
@@ -27,6 +31,20 @@ _EARLY_S: Final = 1.0
 """
 
 _SLACK_S: Final = 8.0
+
+LATE_S: Final = 10.0
+"""So long after the end of its delay a message comes again to a calm group: brokers look for such ones every second or
+less, and a long poll is woken.
+"""
+
+_BEHIND_S: Final = 2.0
+"""A group is behind while a message waits for so long for its first delivery."""
+
+_RESET_S: Final = 15.0
+"""The longest time for which a member stops for a reset of its offsets (10 s), with a reserve."""
+
+_REQUEST_S: Final = 5.0
+"""The longest time from a failure until the request for the delay of what was popped had its effect."""
 
 _KEPT_S: Final = 5.0
 """The delay of a message that no broker took back: the member keeps it, and tries it again itself
@@ -39,23 +57,26 @@ hand it over, and so the broker counts an attempt that nobody sees (`grpcClientC
 `ReceiveMessageResponseStreamWriter.writeAndComplete`: `CANCELLED: call already cancelled`, 5.1.1 to 5.5.0).
 """
 
+_DISTURBED: Final = "a fault, a change of members, queues or masters, of the group or its offsets, or a group behind"
+
 _UNNAMED: Final = "unnamed"
 """The name of a case whose attempt kept the delay that a broker chooses, and not the one that its consumer named
 (`DefaultMQPushConsumerImpl.sendMessageBack`: the message that it sends itself, if the broker takes nothing back)."""
 
 
 class Retried:
-    """`retried-early`, `attempt-skipped`, `retried-too-often`, `not-dead-lettered`, `dead-lettered-early`,
-    `dead-lettered-twice`.
+    """`retried-early`, `retried-late`, `attempt-skipped`, `retried-too-often`, `not-dead-lettered`,
+    `dead-lettered-early`, `dead-lettered-twice`.
 
     again   the number of further attempts. delays: True if each has the broker's delay (not for orderly consumers).
     holds   False: the broker counts pops, also those whose answers were lost.
+    late_s  so long after the end of its delay a message comes again to a calm group.
     """
 
     name = "retried"
 
-    def __init__(self, again: int, *, delays: bool = True, holds: bool = True) -> None:
-        self.again, self.delays, self.holds = again, delays, holds
+    def __init__(self, again: int, *, delays: bool = True, holds: bool = True, late_s: float = LATE_S) -> None:
+        self.again, self.delays, self.holds, self.late = again, delays, holds, int(late_s * SECOND)
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -73,6 +94,11 @@ class Retried:
         kept = len(attempts) - len(early)
         unnamed = [case for case in early if case.name == _UNNAMED and scene.in_force(case.start, case.end)]
         early = [case for case in early if case not in unnamed]
+        unrequested = [] if self.holds else [case for case in early if _may_lack_its_delay(told, scene, case)]
+        early = [case for case in early if case not in unrequested]
+        disturbed = _Disturbed(run, told, scene)
+        behind_time = list(self._late(failed, levels))
+        late = [case for case in behind_time if not disturbed(case)]
         lost_pops = [] if self.holds else [case for case in skipped if _may_have_lost_a_pop(told, scene, case)]
         skipped = [case for case in skipped if case not in lost_pops]
         beyond = [
@@ -89,6 +115,8 @@ class Retried:
             missing = []
         found = [
             *anomalies(scene, "retried-early", early, "{n} messages came again before their delay was over"),
+            *anomalies(scene, "retried-late", late, "{n} messages came again to a calm group long after their delay",
+                       limit=self.late),
             *anomalies(scene, "attempt-skipped", skipped, "{n} deliveries carry a wrong number of attempts"),
             *anomalies(scene, "retried-too-often", often, f"{{n}} deliveries after the last of {self.again} attempts"),
             *anomalies(scene, "not-dead-lettered", missing, "{n} messages failed for the last time, and are no "
@@ -115,6 +143,11 @@ class Retried:
             excuses.append(
                 Excuse("retried-early", kept, f"kept by its process, which tries again after {_KEPT_S:.0f} s")
             )
+        if unrequested:
+            why = "a fault, or the end of its process, so that the delay of what was popped may not have been requested"
+            excuses.append(Excuse("retried-early", len(unrequested), why))
+        if len(behind_time) > len(late):
+            excuses.append(Excuse("retried-late", len(behind_time) - len(late), _DISTURBED))
         if unnamed:
             why = "its send-back may have failed in a fault: the library then sends it again itself, without the level"
             excuses.append(Excuse("retried-early", len(unnamed), why))
@@ -147,6 +180,22 @@ class Retried:
                     yield case, not (self.holds and any(_kept(each, d) for each in deliveries))
                 if d.done is False and d.end is not None:
                     ends.setdefault(d.attempt, d)
+
+    def _late(self, failed: dict[Any, list[Delivery]], levels: Mapping[Any, int]) -> Iterator[Case]:
+        """Yields attempts that came long after their delay was over; `about`: the failure before."""
+        for deliveries in failed.values() if self.delays else ():
+            last: dict[int, Delivery] = {}
+            for d in deliveries:
+                before = last.pop(d.attempt - 1, None)
+                if before is not None and before.end is not None:
+                    delay = delay_s(before.attempt, levels.get(d.id, 0))
+                    due = before.end + int(delay * SECOND)
+                    if d.start > due + self.late:
+                        text = f"message {d.id} failed at {clock(before.end)} and came again at {clock(d.start)}, as "
+                        text += f"attempt {d.attempt}, whose delay is {delay} s"
+                        yield Case(due, d.start, [d.op], text, d.key, about=before)
+                if d.done is False:
+                    last[d.attempt] = d
 
     @staticmethod
     def _skipped(failed: dict[Any, list[Delivery]], told: Takes) -> Iterator[Case]:
@@ -184,7 +233,9 @@ class Retried:
         hasty = [
             Case(0, told.until, ops, f"message {identity}, of which {fails.get(identity, 0)} attempts fail")
             for identity, ops in dead.items()
+            # A listener that gets several messages fails all behind the first one that fails.
             if fails.get(identity, 0) <= self.again
+            and not any(d.attempt >= self.again and d.done is False for d in by_id.get(identity, ()))
         ]
         twice = []
         for identity, ops in dead.items():
@@ -195,6 +246,48 @@ class Retried:
                     Case(0, told.until, ops, f"message {identity} {len(ops)} times, after {lasts} last attempts")
                 )
         return missing, hasty, twice, open_
+
+
+class _Disturbed:
+    """Looks up what may put off a message that comes again."""
+
+    def __init__(self, run: RunRecord, told: Takes, scene: RunTimeline) -> None:
+        self._scene, self._changes, self._group = scene, change_times(told, scene), GroupChanges(run.history)
+        self._modes = list(mode_times(run.history))
+        self._resets = [call.start for call in MemberResets(run.history).calls]
+        first: dict[Any, int] = {}
+        for delivery in told.deliveries:
+            first.setdefault(delivery.id, delivery.start)
+        self._waits = [
+            (call.end, first[call.invoke.value])
+            for call in run.history.clients.calls
+            if call.invoke.f == "send"
+            and call.outcome == OK
+            and call.end is not None
+            and first.get(call.invoke.value, 0) - call.end > int(_BEHIND_S * SECOND)
+        ]
+
+    def __call__(self, case: Case) -> bool:
+        """True for an attempt (`_late`) of a group that was not calm since the failure, or was behind."""
+        start, end = case.about.end or 0, case.end
+        reset = start - int(_RESET_S * SECOND)
+        return bool(
+            bisect_right(self._changes, start) != bisect_right(self._changes, end)
+            or self._scene.in_force(start, end)
+            or self._group.closed(start, end)
+            or any(since <= end and until >= start for since, until in self._modes)
+            or any(reset <= at <= end for at in self._resets)
+            or any(acked <= end and came >= case.start for acked, came in self._waits)
+        )
+
+
+def _may_lack_its_delay(told: Takes, scene: RunTimeline, case: Case) -> bool:
+    """True if the request for the delay of a message that was popped and failed may have had no effect: then it comes
+    again at the end of its invisible duration.
+    """
+    until = case.start + int(_REQUEST_S * SECOND)
+    ended = any(case.start <= end <= until for end in told.ends.values())
+    return ended or bool(scene.in_force(case.start, until))
 
 
 def _soonest(before: Delivery, delay_s: float) -> int:

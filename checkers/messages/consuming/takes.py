@@ -158,7 +158,7 @@ def takes(history: History, popped: bool = False) -> Takes:
                 delivery = open_.pop((life, rest[0]))
                 delivery.end, delivery.done = at, bool(rest[1])
             case "renewed" if (life, rest[0]) in every:
-                _hide(every[life, rest[0]], at, rest[2], granted=bool(rest[1]))
+                _renew(every[life, rest[0]], at, rest[2], granted=bool(rest[1]))
             case "acking" if (life, rest[0]) in every:
                 every[life, rest[0]].acking = at
             case "ack-refused" if (life, rest[0]) in every:
@@ -192,14 +192,22 @@ def _put_in_place(deliveries: list[Delivery], history: History) -> None:
             delivery.offset = delivery.offset if offset is None else offset
 
 
-def _hide(delivery: Delivery, at: int, hidden_ms: int | None, *, granted: bool = True) -> None:
-    """Notes the time (ms) from now on for which brokers hide a message, or may hide it."""
-    if hidden_ms is None:
-        return
+def _hide(delivery: Delivery, at: int, hidden_ms: int | None) -> None:
+    """Notes the time (ms) from now on for which brokers hide a message."""
+    if hidden_ms is not None:
+        delivery.over = at + hidden_ms * 1_000_000
+        delivery.hides.append((at, delivery.over))
+
+
+def _renew(delivery: Delivery, at: int, hidden_ms: int, *, granted: bool) -> None:
+    """Notes another time (ms) from now on; not granted: nobody knows which of both counts."""
     until = at + hidden_ms * 1_000_000
     if granted:
-        delivery.hides.append((at, until))
-    delivery.over = max(delivery.over or 0, until)
+        delivery.hides = [(since, min(end, at)) for since, end in delivery.hides] + [(at, until)]
+        delivery.over = until
+    else:
+        delivery.hides = [(since, min(end, until)) for since, end in delivery.hides]
+        delivery.over = max(delivery.over or 0, until)
 
 
 def dead_letters(history: History) -> Mapping[Any, list[int]] | None:

@@ -31,7 +31,8 @@ import org.apache.rocketmq.client.java.route.MessageQueueImpl;
 /**
  * A push consumer or a simple consumer of the gRPC client, through a proxy. Its work is that of `PushConsumer`. A simple
  * consumer renews a message with the property `renewed` for so many milliseconds, and works on it for the first seven
- * tenths of them; one with the property `twice` it acknowledges a second time. With `orderly` it leaves the other
+ * tenths of them; one with the property `twice` it acknowledges a second time, and for one that failed with the property
+ * `nacked` it requests another invisible duration. With `orderly` it leaves the other
  * messages of a receive alone whose message group has one that is not acknowledged, or whose invisible duration is
  * nearly over: brokers give out all of them again.
  */
@@ -138,6 +139,10 @@ final class GrpcConsumer implements Application.Part {
     private boolean receive(SimpleConsumer simple, MessageView message) {
         long n = tell("delivered", message);
         if (!work(message)) {
+            long nacked = Long.parseLong(message.getProperties().getOrDefault("nacked", "0"));
+            if (nacked != 0) {
+                giveBack(simple, message, n, nacked);
+            }
             pipe.tell("done", "name", name, "n", n, "ok", false);
             return false;
         }
@@ -170,6 +175,28 @@ final class GrpcConsumer implements Application.Part {
         if (done) {
             later.schedule(() -> acknowledge(simple, message, n), millis * 7 / 10, TimeUnit.MILLISECONDS);
         }
+    }
+
+    /**
+     * Requests another invisible duration for a message that failed, in milliseconds; negative: one that ends when the
+     * first one does, or up to seven milliseconds earlier: so long may the request take.
+     */
+    private void giveBack(SimpleConsumer simple, MessageView message, long n, long millis) {
+        Long hidden = hidden(((MessageViewImpl) message).getReceiptHandle());
+        long wanted = millis > 0 ? millis : hidden == null ? 0 : hidden - n % 8;
+        if (wanted <= 0) {
+            return;
+        }
+        boolean done = false;
+        long begin = System.nanoTime();
+        try {
+            simple.changeInvisibleDuration(message, Duration.ofMillis(wanted));
+            done = true;
+        } catch (Exception problem) {
+            failed(problem);
+        }
+        long left = wanted - TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begin);
+        pipe.tell("renewed", "name", name, "n", n, "ok", done, "hidden_ms", left);
     }
 
     private boolean acknowledge(SimpleConsumer simple, MessageView message, long n) {

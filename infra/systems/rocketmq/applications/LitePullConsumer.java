@@ -8,7 +8,6 @@ import java.util.Collections;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -32,7 +31,7 @@ final class LitePullConsumer implements Application.Part {
         consumer = new DefaultLitePullConsumer(command.get("group").getAsString());
         consumer.setNamesrvAddr(command.get("nameservers").getAsString());
         consumer.setInstanceName(command.get("instance").getAsString());
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(PushConsumer.begin(command));
         PushConsumer.set(consumer, command);
         for (JsonElement topic : command.getAsJsonArray("topics")) {
             if (command.has("sql")) {

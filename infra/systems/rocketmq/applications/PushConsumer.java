@@ -37,7 +37,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
- * many milliseconds one takes, and `level` the delay level that it names for the next attempt. With `replies`, it replies
+ * many milliseconds one takes, `stuck` how many the first one takes, and `level` the delay level that it names for the next attempt. With `replies`, it replies
  * to a message with the property `request` when it has succeeded.
  *
  * The library acknowledges what it popped by itself, and only logs a refusal. A hook tells it. (5.1 calls no hook there.)
@@ -64,7 +64,7 @@ final class PushConsumer implements Application.Part, RPCHook {
                 new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(command.get("nameservers").getAsString());
         consumer.setInstanceName(command.get("instance").getAsString());
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(begin(command));
         if (command.has("broadcast") && command.get("broadcast").getAsBoolean()) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }
@@ -78,15 +78,16 @@ final class PushConsumer implements Application.Part, RPCHook {
         }
         if (orderly) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
-                    work(messages, context.getMessageQueue())
+                    work(messages, context.getMessageQueue()) == messages.size()
                             ? ConsumeOrderlyStatus.SUCCESS
                             : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                // One message each time (consumeMessageBatchMaxSize). 0: the broker chooses the delay.
+                // Only with one message each time (consumeMessageBatchMaxSize). 0: the broker chooses the delay.
                 context.setDelayLevelWhenNextConsume((int) number(messages.get(0), "level"));
-                return work(messages, context.getMessageQueue())
-                        ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                int finished = work(messages, context.getMessageQueue());
+                context.setAckIndex(finished - 1);
+                return finished > 0 ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                         : ConsumeConcurrentlyStatus.RECONSUME_LATER;
             });
         }
@@ -105,6 +106,12 @@ final class PushConsumer implements Application.Part, RPCHook {
         watch = new Thread(this::watch, "watch-" + name);
         watch.setDaemon(true);
         watch.start();
+    }
+
+    /** Where a group without an offset begins. */
+    static ConsumeFromWhere begin(JsonObject command) {
+        return command.has("begins") && command.get("begins").getAsString().equals("last")
+                ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
     }
 
     /** Sets properties of a client by their names, such as `maxReconsumeTimes`. */
@@ -142,11 +149,17 @@ final class PushConsumer implements Application.Part, RPCHook {
         }
     }
 
-    /** Works on messages; true if all of them succeeded. */
-    private boolean work(List<MessageExt> messages, MessageQueue queue) {
+    /**
+     * Works on messages until one fails. Returns the number of those that succeeded; all others come again. Their results
+     * are told together: the library learns them at once.
+     */
+    private int work(List<MessageExt> messages, MessageQueue queue) {
+        int finished = 0;
         boolean all = true;
+        List<Long> numbers = new ArrayList<>();
         for (MessageExt message : messages) {
             long n = deliveries.incrementAndGet();
+            numbers.add(n);
             String handle = message.getProperty(MessageConst.PROPERTY_POP_CK);
             if (handle != null) {
                 popped.put(handle, n);
@@ -155,8 +168,12 @@ final class PushConsumer implements Application.Part, RPCHook {
                     "queue", queue.getQueueId() < 0 ? message.getQueueId() : queue.getQueueId(), "offset", message.getQueueOffset(), "attempt",
                     message.getReconsumeTimes(), "id", message.getMsgId(), "tags", message.getTags(), "keys",
                     message.getKeys(), "body", Pipe.text(message.getBody()));
+            if (!all) {
+                continue;
+            }
             boolean done = message.getReconsumeTimes() >= number(message, "fails");
-            long slow = number(message, "slow");
+            long slow = number(message, message.getReconsumeTimes() == 0 && number(message, "stuck") > 0
+                    ? "stuck" : "slow");
             try {
                 if (slow > 0) {
                     Thread.sleep(slow);
@@ -168,10 +185,13 @@ final class PushConsumer implements Application.Part, RPCHook {
             if (done && replies != null && message.getUserProperty("request") != null) {
                 reply(message, n);
             }
-            pipe.tell("done", "name", name, "n", n, "ok", done);
-            all &= done;
+            all = done;
+            finished += done ? 1 : 0;
         }
-        return all;
+        for (int i = 0; i < numbers.size(); i++) {
+            pipe.tell("done", "name", name, "n", numbers.get(i), "ok", i < finished);
+        }
+        return finished;
     }
 
     @Override

@@ -11,10 +11,10 @@ from typing import Final
 from infra.machines.api import Node, Share
 from infra.systems.java import LOG, NO_PERF_FILE
 from infra.systems.maven import compile_jar, fetch_jars
-from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.applications.library import GrpcClient, Library
 from infra.systems.rocketmq.servers import artifacts
 
-GRPC_VERSION: Final = "5.1.0"
+GRPC_VERSION: Final[GrpcClient] = "5.1.0"
 
 _SOURCES: Final = Path(__file__).parent
 _MAIN: Final = "harness.client.Application"
@@ -31,28 +31,30 @@ _OPTIONS: Final = (
 
 
 @functools.cache
-def grpc_jars() -> Path:
+def grpc_jars(version: GrpcClient = GRPC_VERSION) -> Path:
     """The folder with the gRPC client (28 MB), fetched if missing. Raises InfraError."""
     folder = _SOURCES / "grpc"
-    return fetch_jars(folder / "pom.xml", folder / f"jars-{GRPC_VERSION}.toml", {"client.version": GRPC_VERSION})
+    return fetch_jars(folder / "pom.xml", folder / f"jars-{version}.toml", {"client.version": version})
 
 
 class JavaProgram:
-    """The application with the client of one version; implements `applications.process.Program`."""
+    """The application with the client of one version; implements `applications.process.Program`. grpc: the version of
+    the gRPC client.
+    """
 
-    def __init__(self, version: str, library: Library) -> None:
-        self._version, self._library = version, library
+    def __init__(self, version: str, library: Library, grpc: GrpcClient = GRPC_VERSION) -> None:
+        self._version, self._library, self._grpc = version, library, grpc
         self._jar = _JAR.format(version=version)
         self._content = b""
 
     @staticmethod
-    def shares(library: Library) -> Sequence[Share]:
+    def shares(library: Library, grpc: GrpcClient = GRPC_VERSION) -> Sequence[Share]:
         """The folders that a node needs besides the servers' jars. Raises InfraError."""
-        return [Share(grpc_jars(), _GRPC)] if library.startswith("grpc") else []
+        return [Share(grpc_jars(grpc), _GRPC)] if library.startswith("grpc") else []
 
     def prepare(self) -> None:
         """Compiles it."""
-        folder = compile_jar(_SOURCES, artifacts.fetch(self._version), "application", more=[grpc_jars()])
+        folder = compile_jar(_SOURCES, artifacts.fetch(self._version), "application", more=[grpc_jars(self._grpc)])
         self._content = (folder / "application.jar").read_bytes()
 
     def install(self, node: Node) -> None:
@@ -62,6 +64,6 @@ class JavaProgram:
     @property
     def argv(self) -> Sequence[str]:
         """The gRPC client has other classes of the same names as the servers' jars, so it comes first."""
-        first = [f"{_GRPC}/rocketmq-client-java-{GRPC_VERSION}.jar"] if self._library.startswith("grpc") else []
+        first = [f"{_GRPC}/rocketmq-client-java-{self._grpc}.jar"] if self._library.startswith("grpc") else []
         path = ":".join([self._jar, *first, *artifacts.class_path(self._version)])
         return ["java", *_OPTIONS, "-cp", path, _MAIN]

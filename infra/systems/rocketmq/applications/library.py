@@ -9,3 +9,6 @@ Library = Literal["remoting", "lite-pull", "remoting-proxy", "grpc-push", "grpc-
 """The client: of the remoting protocol, a push consumer or one that polls, or a push consumer through a proxy; of gRPC,
 a push or a simple consumer.
 """
+
+GrpcClient = Literal["5.0.6", "5.0.8", "5.1.0", "5.2.0"]
+"""The versions of the gRPC client (`rocketmq-client-java`, of apache/rocketmq-clients) that are pinned."""
