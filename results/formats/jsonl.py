@@ -162,7 +162,9 @@ class _OtherNames:
         for name in ("type", "f", "process"):
             if isinstance(data[name], str) and data[name][:1] == ":":
                 data[name] = data[name][1:]
-        if isinstance(data["f"], str) and not data["f"].islower():
+        if not isinstance(data["f"], str):
+            raise ValueError(f"f is {json.dumps(data['f'])[:80]}, not the name of an operation")
+        if not data["f"].islower():
             data["f"] = _plain_name(data["f"])
         returned_only = False
         if isinstance(data["type"], str):

@@ -253,6 +253,14 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a result that says time-out": (beside('"result": "timeout"'), 'the result of a write is "timeout"; an outcome ('),
     "a negative result": (beside('"result": -1'), "the result of a write is -1; an outcome (type, outcome, status) is"),
+    "a result that is an error of Rust": (beside('"ret": {"Err": "Timeout"}'), "the result has an error; an error"),
+    "an operation that is an object": (
+        lines({"thread": 0, "event": "invoke", "op": {"Write": 1}}).encode(),
+        'h.txt:1: f is {"Write": 1}, not the name of an operation',
+    ),
+    "an operation that is a map": (
+        b"{:process 0 :type :invoke :f {:write 1}}", 'h.txt:1: f is {"write" 1}, not the name of an operation',
+    ),
     "a result that is not ok": (beside('"result": {"ok": false}'), "the result has an error; an error beside it"),
     "an output of an event that says time-out": (
         EVENTS.replace('"ok", "f": "write", "value": 1', '"return", "f": "write", "output": "timed out"').encode(),
