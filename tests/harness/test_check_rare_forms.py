@@ -197,6 +197,13 @@ FORMS: dict[str, tuple[str, str, str]] = {
         lines(*both(0, "write", 1, 1, key={"a": 1, "b": 2}), *both(1, "read", None, 1, key={"b": 2, "a": 1})),
         '"read", "value": 1', '"read", "value": null',
     ),
+    "a cas whose values are fields": (
+        lines(
+            *both(0, "write", 1, 1, error="nil"), {"process": 0, "type": "invoke", "f": "cas", "expected": 1, "new": 2},
+            {"process": 0, "type": "ok", "f": "cas", "value": True}, *both(1, "read", None, 2),
+        ),
+        '"read", "value": 2', '"read", "value": 1',
+    ),
     "a cas in Java's words": (
         lines(*both(0, "write", 1, 1), *both(0, "compareAndSet", [1, 2], None), *both(1, "read", None, 2)),
         '"read", "value": 2', '"read", "value": 1',
