@@ -169,6 +169,8 @@ def _add(assembler: Assembler, op: Any, independent: bool) -> None:
     more = op.get("extra")
     if isinstance(more, dict):
         extra |= more
+    if not isinstance(op["f"], str):
+        raise ValueError(f"f is {write_value(op['f'])[:80]}, not the name of an operation")
     if op["type"] == INVOKE and op["f"] in NEEDING and "value" not in op and op["process"] != "nemesis":
         raise ValueError(f"{with_article(op['f'])} needs its :value")
     key, value = op.get("key"), op.get("value")

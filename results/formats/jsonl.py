@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from results.durable import replacing
 from results.errors import HistoryError, with_article
-from results.formats.foreign import NEEDING, READS, Assembler, BadEvent, ForeignHistory, ReadOptions
+from results.formats.foreign import NEEDING, OLD_AND_NEW, READS, Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.formats.implied import FINAL
 from results.formats.independent import keyed, keyed_for_certain, keyed_note
 from results.formats.signs import CALLED, RETURNED, OtherObjects, other_key, plain_field
@@ -162,7 +162,9 @@ class _OtherNames:
         for name in ("type", "f", "process"):
             if isinstance(data[name], str) and data[name][:1] == ":":
                 data[name] = data[name][1:]
-        if isinstance(data["f"], str) and not data["f"].islower():
+        if not isinstance(data["f"], str):
+            raise ValueError(f"f is {json.dumps(data['f'])[:80]}, not the name of an operation")
+        if not data["f"].islower():
             data["f"] = _plain_name(data["f"])
         returned_only = False
         if isinstance(data["type"], str):
@@ -189,7 +191,10 @@ class _OtherNames:
             elif data["type"] == INVOKE and data["process"] != "nemesis" and len(data) > _LEAST:
                 self._objects.see(data)
         if "value" not in data:
-            if data["type"] == INVOKE and data["f"] in NEEDING and data["process"] != "nemesis":
+            pair = next((pair for pair in OLD_AND_NEW if data["f"] == "cas" and data.keys() >= {*pair}), None)
+            if pair is not None and data["type"] == INVOKE:
+                data["value"] = [data.pop(name) for name in pair]
+            elif data["type"] == INVOKE and data["f"] in NEEDING and data["process"] != "nemesis":
                 raise ValueError(f"{with_article(data['f'])} needs its value; this event has {_named(data)}")
             self._empty += data["type"] == OK and data["f"] in _SHOWING
         for mark in FINAL:
@@ -203,7 +208,8 @@ class _OtherNames:
             if len(self._kinds) > 1:
                 raise ValueError(_SECONDS if float in self._kinds else MIXED)
             data["time"] = in_ns(time) if isinstance(time, float) else int(time) if isinstance(time, Instant) else time
-        if data["type"] == OK and data.get("error"):
+        error = data.get("error") if data["type"] == OK else None
+        if error and str(error).strip().lower() not in _NO_ERROR:
             raise ValueError("its type is ok, and yet it has an error")
         if not data.keys() <= _FIELDS:
             if data["type"] == OK:
@@ -246,6 +252,7 @@ class _OtherNames:
         ]
 
 
+_NO_ERROR: Final = ("nil", "<nil>", "null", "none", "ok")
 _SHOWING: Final = READS | {"dequeue", "pop", "drain"}
 _EMPTY: Final = (
     "operations ended in ok without a value, which counts as null: they found nothing (of reads, --nil-reads "

@@ -63,7 +63,8 @@ TROUBLE: Final = re.compile(
 def insist_on_result(f: str, result: Any) -> None:
     """Raises ValueError for a result that is an error, or a word or code for one where an operation shows nothing."""
     if isinstance(result, Mapping):
-        if any(result.get(name) for name in ERRORS) or any(result.get(name) is False for name in GOOD):
+        plain = {str(name).lower(): value for name, value in result.items()}
+        if any(plain.get(name) for name in ERRORS) or any(plain.get(name) is False for name in GOOD):
             raise ValueError("the result has an error; an error beside it says that the outcome is not known")
     elif f in TAKING | {"append"} and (
         (isinstance(result, str) and TROUBLE.fullmatch(result)) or (type(result) is int and result < 0)

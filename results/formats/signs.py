@@ -128,7 +128,7 @@ class OtherObjects:
 
 _PERHAPS: Final = {
     "path", "url", "uri", "db", "database", "table", "row", "collection", "bucket", "document", "item", "entity",
-    "account", "shard", "namespace", "tenant", "stream", "subject", "variable", "address", "run", "run_id", "test",
+    "account", "shard", "namespace", "tenant", "stream", "subject", "variable", "run", "run_id", "test",
 }  # fmt: skip
 """Fields that may name the object, or a history of its own."""
 

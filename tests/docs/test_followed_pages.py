@@ -130,7 +130,7 @@ def test_histories(follower: Follower) -> None:
     """`mq.jsonl` is shown behind the first command that reads it."""
     for block in sorted(blocks("histories"), key=lambda block: block.file is None):
         follower.follow(block)
-    assert follower.commands == 2
+    assert follower.commands == 3
 
 
 def test_recording(follower: Follower) -> None:

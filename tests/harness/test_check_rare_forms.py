@@ -197,6 +197,13 @@ FORMS: dict[str, tuple[str, str, str]] = {
         lines(*both(0, "write", 1, 1, key={"a": 1, "b": 2}), *both(1, "read", None, 1, key={"b": 2, "a": 1})),
         '"read", "value": 1', '"read", "value": null',
     ),
+    "a cas whose values are fields": (
+        lines(
+            *both(0, "write", 1, 1, error="nil"), {"process": 0, "type": "invoke", "f": "cas", "expected": 1, "new": 2},
+            {"process": 0, "type": "ok", "f": "cas", "value": True}, *both(1, "read", None, 2),
+        ),
+        '"read", "value": 2', '"read", "value": 1',
+    ),
     "a cas in Java's words": (
         lines(*both(0, "write", 1, 1), *both(0, "compareAndSet", [1, 2], None), *both(1, "read", None, 2)),
         '"read", "value": 2', '"read", "value": 1',
@@ -253,6 +260,14 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a result that says time-out": (beside('"result": "timeout"'), 'the result of a write is "timeout"; an outcome ('),
     "a negative result": (beside('"result": -1'), "the result of a write is -1; an outcome (type, outcome, status) is"),
+    "a result that is an error of Rust": (beside('"ret": {"Err": "Timeout"}'), "the result has an error; an error"),
+    "an operation that is an object": (
+        lines({"thread": 0, "event": "invoke", "op": {"Write": 1}}).encode(),
+        'h.txt:1: f is {"Write": 1}, not the name of an operation',
+    ),
+    "an operation that is a map": (
+        b"{:process 0 :type :invoke :f {:write 1}}", 'h.txt:1: f is {"write" 1}, not the name of an operation',
+    ),
     "a result that is not ok": (beside('"result": {"ok": false}'), "the result has an error; an error beside it"),
     "an output of an event that says time-out": (
         EVENTS.replace('"ok", "f": "write", "value": 1', '"return", "f": "write", "output": "timed out"').encode(),
