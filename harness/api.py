@@ -7,7 +7,7 @@ The entry point group `harness.workloads` contains the workloads, `harness.nemes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -94,7 +94,7 @@ class PhaseSession(Protocol):
         """Ends every active fault."""
 
     def recovered(self, op: Op) -> bool:
-        """True if this completion shows that the group serves again, and all nodes have caught up."""
+        """True if this completion shows that every group serves again, and all nodes have caught up."""
 
     async def caught_up(self, limit_s: float) -> bool:
         """Waits until every replica holds all that its leader does. False if the limit comes first."""
@@ -221,6 +221,15 @@ class Workload(ABC):
     @abstractmethod
     def acknowledges(self, op: Op) -> bool:
         """True if this completion proves that the service serves (an acknowledged write, a quorum read, ...)."""
+
+    def group_of(self, op: Op) -> str | None:
+        """The replica group that an op needs; None: no group in particular."""
+        return None
+
+    @property
+    def groups(self) -> Collection[str]:
+        """The replica groups of which each owes its own service; known after `setup`."""
+        return ()
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:

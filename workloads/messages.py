@@ -9,7 +9,7 @@ master. They therefore receive the acknowledgements of a master that is cut off.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
@@ -189,6 +189,13 @@ class MessageWorkload(Workload):
 
     def server_settings(self) -> Mapping[str, str]:
         return {"broker.maxTransferCountOnMessageInMemory": str(PULL_LIMIT)}
+
+    def group_of(self, op: Op) -> str | None:
+        return group_of(op)
+
+    @property
+    def groups(self) -> Collection[str]:
+        return self.places.groups.keys()
 
     def acknowledges(self, op: Op) -> bool:
         """A send that the master acknowledged as durable as configured."""

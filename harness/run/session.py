@@ -71,6 +71,7 @@ class Session:
         self.leaderless: set[str] = set()
         self._strikes = run.parts.strikes
         self._effects: set[str] = set()
+        self._serving: set[str] = set()
         words = run.deployment.topology.roles
         self.lookout = make_lookout(run)
         self.nemesis = Nemesis(run.deployment, run.parts.fault, lambda: self.observer.view, words=words)
@@ -153,6 +154,7 @@ class Session:
     async def heal(self) -> None:
         """Ends every active fault, and with the faults the watch. On lost nodes nothing is left to end."""
         self.lookout.stop()
+        self._serving.clear()
         if self.gone:
             return
         self.unhealed = await self.nemesis.heal_all()
@@ -161,8 +163,13 @@ class Session:
             self.say(f"could not heal: {problem}")
 
     def recovered(self, op: Op) -> bool:
-        """True if this completion shows that the group serves again, and all nodes have caught up."""
-        return self.workload.acknowledges(op) and self.observer.all_follow
+        """True if this completion shows that every group serves again since the heal, and all nodes have caught up."""
+        if not self.workload.acknowledges(op):
+            return False
+        group = self.workload.group_of(op)
+        if group is not None:
+            self._serving.add(group)
+        return (group is None or self._serving.issuperset(self.workload.groups)) and self.observer.all_follow
 
     @property
     def disks_struck(self) -> bool:
