@@ -16,6 +16,7 @@ from harness.plan.plan import Plan
 HARNESS = Path(__file__).parents[2] / "harness"
 GROUPS = ("workloads", "nemeses", "topologies", "clusters", "clients")
 OTHERS = {
+    ("harness/check/examine.py", "consume"),
     ("harness/check/history_options.py", "any"),
     ("harness/generator/__init__.py", "log"),
     ("harness/nemesis/events.py", "log"),
