@@ -155,7 +155,8 @@ class ConsumeWorkload(MessageWorkload):
         # Members of a broadcast group are behind one by one, and a group that is reset is behind with what it had got:
         # nobody counts these messages.
         self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
-        self.drain_s = DRAIN_S + waits + self.quiet_s
+        # Twice: what was popped by a process that was killed may come when the group has been quiet for long already.
+        self.drain_s = DRAIN_S + waits + 2 * self.quiet_s
         self.final_limit_s = self.drain_s + _READS_S
         # A proxy has its members' heartbeats in place of the brokers, and pops need no queues.
         ours = self.options.application is None and not self.popping
