@@ -238,6 +238,9 @@ def test_a_member_that_begins_at_the_end_gets_what_is_sent_after_its_start() -> 
     assert [(e.rule, e.used) for e in good.excuses] == [("missed-by-member", 8)]
     late = broadcast(first=4, started_s=1.25, last=True)
     assert [(a.name, a.cases) for a in late.anomalies] == [("missed-by-member", 2)], "one to each of the two"
+    assert "before it had the queue" in late.anomalies[0].summary
+    both = broadcast(missing=2, first=4, started_s=1.25, last=True)
+    assert [(a.cases, "before it had the queue" in a.summary) for a in both.anomalies] == [(2, False), (2, True)]
 
 
 def waiting(wait_s: float, *, change: bool = False) -> CheckResult:
@@ -950,6 +953,11 @@ def test_a_message_that_is_given_back_comes_again_at_its_new_end() -> None:
     assert [a.name for a in popped(4.9, back_ms=5000).anomalies] == ["leased-twice"]
     for lost in (popped(99, back_ms=5000), popped(99, back_ms=5000, granted=False)):
         assert [a.name for a in lost.anomalies] == ["never-returned"]
+        assert "ends with the first one" not in lost.anomalies[0].summary
+    for ends_ms in (8_981, 9_000, 9_019):
+        assert "ends with the first one" in popped(99, back_ms=ends_ms).anomalies[0].summary
+    assert "ends with the first one" not in popped(99, back_ms=9_021).anomalies[0].summary
+    assert "ends with the first one" not in popped(99).anomalies[0].summary
     for open_ in (popped(5.1, back_ms=5000, granted=False), popped(9.5, back_ms=5000, granted=False)):
         assert open_.verdict == Verdict.VALID, open_.reason
     assert [a.name for a in popped(4.9, back_ms=5000, granted=False).anomalies] == ["leased-twice"]

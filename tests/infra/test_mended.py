@@ -282,6 +282,15 @@ def test_a_proxy_names_a_consumer_that_was_killed_at_another_one_unless_mended(
 
 
 @pytest.mark.parametrize(
+    ("mends", "duration", "records"), [([], "8000", "0"), ([], "8001", "1"), ([87], "8000", "1"), ([87], "8001", "1")]
+)
+def test_a_popped_message_is_forgotten_whose_new_duration_ends_with_the_old_one_unless_mended(
+    mends: Sequence[int], duration: str, records: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("SameEnd", [str(tmp_path), duration], mends)[-1] == records
+
+
+@pytest.mark.parametrize(
     ("mends", "master", "slave"),
     [
         ([], "1 in epoch 1, 1 in epoch 1", "1 in epoch 1, 1 in epoch 1"),

@@ -20,7 +20,10 @@ from checkers.messages.ops import of_messages
 from checkers.messages.reports import Life
 from results.figures import SECOND, many
 from results.record import RunRecord
-from results.verdict import CheckResult, Excuse
+from results.verdict import Anomaly, CheckResult, Excuse
+
+_MISSED: Final = "{n} times a member did not get a message"
+_MISSED_AT_FIRST: Final = f"{_MISSED} that was sent after its start and before it had the queue"
 
 _BEFORE: Final = "sent before the start of the member, which begins at the end of a queue"
 
@@ -54,7 +57,7 @@ class Broadcast:
                 got[delivery.life].add(delivery.id)
         sent = {call.invoke.value: call.start for call in run.history.clients.calls if call.invoke.f == "send"}
         before = 0
-        missed = []
+        missed: dict[str, list[Case]] = {_MISSED: [], _MISSED_AT_FIRST: []}
         for life, ids in got.items():
             begun = told.started.get(life, (told.until, ""))[0] if self.last else 0
             for id in sorted(owed.keys() - ids):
@@ -63,10 +66,13 @@ class Broadcast:
                     before += 1
                     continue
                 text = f"message {id} (offset {offset} of {key}) did not come to {life}"
-                missed.append(Case(sent.get(id, 0), told.until, [], text, key))
-        quiet = told.quiet >= QUIET_S * SECOND or not missed
-        found = list(anomalies(scene, "missed-by-member", missed if quiet else [], "{n} times a member did not get a "
-                               "message", limit=int(QUIET_S * SECOND)))  # fmt: skip
+                had = min((at for at, queues in told.queues[life] if key in queues), default=told.until)
+                what = _MISSED_AT_FIRST if self.last and sent.get(id, 0) < had else _MISSED
+                missed[what].append(Case(sent.get(id, 0), told.until, [], text, key))
+        quiet = told.quiet >= QUIET_S * SECOND or not any(missed.values())
+        found: list[Anomaly] = []
+        for what, cases in missed.items() if quiet else ():
+            found += anomalies(scene, "missed-by-member", cases, what, limit=int(QUIET_S * SECOND))
         stats = {"members": len(got), "messages": len(owed), "deliveries": len(told.deliveries)}
         unknown = None
         if not got or not owed:

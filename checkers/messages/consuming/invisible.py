@@ -29,8 +29,17 @@ _EARLY_S: Final = 1.0
 
 _FAULT: Final = "a fault or a change of master since the first delivery"
 
+_SAME_END: Final = SECOND // 50
+"""Two durations end together if no more (ns) is between their ends: so exactly members know when a request arrives."""
+
 _BEFORE_S: Final = 5.0
 """A fault may have an effect so long before the first delivery: the pop was earlier."""
+
+
+_GONE: Final = "{n} messages without an acknowledgement did not come again"
+_GONE_ALIKE: Final = (
+    "{n} messages without an acknowledgement, whose new duration ends with the first one, did not come again"
+)
 
 
 class Invisible:
@@ -55,7 +64,7 @@ class Invisible:
             by_id.setdefault(delivery.id, []).append(delivery)
         twice: list[Case] = []
         after: list[Case] = []
-        gone: list[Case] = []
+        gone: dict[str, list[Case]] = {_GONE: [], _GONE_ALIKE: []}
         excused: Counter[tuple[str, str]] = Counter()
         resets, changes = MemberResets(run.history), GroupChanges(run.history)
         open_: Counter[str] = Counter()
@@ -85,7 +94,8 @@ class Invisible:
                 text = (
                     f"message {identity} came to {last.life} at {clock(last.start)}, and could be received again from "
                 )
-                gone.append(Case(over, taken.until, [last.op], text + clock(over), last.key))
+                what = _GONE_ALIKE if _ends_alike(last) else _GONE
+                gone[what].append(Case(over, taken.until, [last.op], text + clock(over), last.key))
             else:
                 open_["the run ended before they were due"] += 1
         hidden = [delivery for delivery in taken.deliveries if delivery.hides]
@@ -93,9 +103,9 @@ class Invisible:
         found = [
             *anomalies(scene, "leased-twice", twice, "{n} messages came again while they were invisible"),
             *anomalies(scene, "acked-redelivered", after, "{n} messages came again that were acknowledged twice"),
-            *anomalies(scene, "never-returned", gone, "{n} messages without an acknowledgement did not come again",
-                       limit=self.within),
-        ]  # fmt: skip
+        ]
+        for what, cases in gone.items():
+            found += anomalies(scene, "never-returned", cases, what, limit=self.within)
         stats = {
             "deliveries": len(hidden),
             "renewed": sum(len(delivery.hides) > 1 for delivery in hidden),
@@ -129,6 +139,13 @@ def _again(before: Delivery, later: Delivery) -> Case | None:
             text += f"{clock(since)}, hidden until {clock(until)}"
             return Case(since, later.start, [before.op, later.op], text, later.key, name="leased-twice")
     return None
+
+
+def _ends_alike(delivery: Delivery) -> bool:
+    """True if its member requested another duration that ends when the first one does."""
+    if len(delivery.hides) < 2 or delivery.over is None or delivery.first_over is None:
+        return False
+    return abs(delivery.over - delivery.first_over) <= _SAME_END
 
 
 def _disturbed(scene: RunTimeline, first: Delivery, later: Delivery) -> bool:

@@ -28,6 +28,7 @@ class Delivery:
     op     the index of the op that shows it.
     hides  with pops: the times, each from and until, for which brokers must hide it from all others.
     over   the latest time at which a broker may hide it; None: unknown.
+    first_over   the same by its first duration alone.
     acking   the time at which an acknowledgement was sent; None: none was.
     replied  of a request: the time at which its member reported its reply, and True if a broker acknowledged that.
     acked_again   the result of a second acknowledgement; None: none was sent.
@@ -46,6 +47,7 @@ class Delivery:
     done: bool | None = None
     hides: list[tuple[int, int]] = field(default_factory=list)
     over: int | None = None
+    first_over: int | None = None
     acking: int | None = None
     acked_again: bool | None = None
     refused: tuple[int, int] | None = None
@@ -195,7 +197,7 @@ def _put_in_place(deliveries: list[Delivery], history: History) -> None:
 def _hide(delivery: Delivery, at: int, hidden_ms: int | None) -> None:
     """Notes the time (ms) from now on for which brokers hide a message."""
     if hidden_ms is not None:
-        delivery.over = at + hidden_ms * 1_000_000
+        delivery.first_over = delivery.over = at + hidden_ms * 1_000_000
         delivery.hides.append((at, delivery.over))
 
 
