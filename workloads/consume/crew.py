@@ -19,7 +19,7 @@ The kinds of events besides those of all crews (`workloads.applications.crew`):
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,10 @@ class Consumers(Crew[ConsumerSeat]):
     def owe(self, message: Any) -> None:
         """Notes a message that was acknowledged, and that the group should get."""
         self._owed.add(message)
+
+    def release(self, messages: Iterable[Any]) -> None:
+        """Notes messages that the group need not get any more."""
+        self._owed.difference_update(messages)
 
     @property
     def behind(self) -> int:
