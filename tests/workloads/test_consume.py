@@ -130,6 +130,7 @@ def test_events_become_short_lists() -> None:
     assert show({"event": "renewed", "n": 3, "ok": True, "hidden_ms": 19_000}) == ["renewed", 3, True, 19_000]
     assert show({"event": "done", "n": 3, "ok": False}) == ["done", 3, False]
     assert show({"event": "nonsense", "line": "x"}) == ["failed", "it wrote 'x'"]
+    assert show({"event": "committed", "offsets": {"t:a:1": 8}}) == ["committed", {"t:a:1": 8}]
     assert show({"event": "stopped"}) is None
 
 
@@ -186,6 +187,8 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"stuck": 2, "listener": "orderly"}, "stuck is 2; it needs --library remoting, --listener concurrently"),
         ({"nacked": 1.0}, "nacked is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
+        ({"commits": "by-hand"}, "commits is 'by-hand'; it needs --library lite-pull, --begins first, and neither"),
+        ({"commits": "by-hand", "library": "lite-pull", "filter": "tag"}, "and neither --filter, --resets"),
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),
         ({"library": "lite-pull", "failing": 1.0}, "which tries nothing again"),
         ({"members": 4}, "concurrency is 5; consume needs 6 clients"),

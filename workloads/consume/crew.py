@@ -14,6 +14,7 @@ The kinds of events besides those of all crews (`workloads.applications.crew`):
     ["ack-refused", age, life, n, code]     the broker refused the acknowledgement that the library sent by itself
     ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
     ["done", age, life, n, true|false]      the listener returned: success or failure
+    ["committed", age, life, {queue: offset}]   it committed these offsets by hand; the library sent them one-way
 """
 
 from __future__ import annotations
@@ -145,4 +146,6 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
             return ["acked-again", fields["n"], fields["ok"]]
         case "done":
             return ["done", fields["n"], fields["ok"]]
+        case "committed":
+            return ["committed", fields["offsets"]]
     return show_any(fields)

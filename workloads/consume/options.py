@@ -63,6 +63,11 @@ class ConsumeOptions:
     mode_changes_every: Seconds = option(
         Seconds(0), "With --mode pop: so often an administrator changes between pull and pop. 0: never."
     )
+    commits: Literal["auto", "by-hand"] = option(
+        "auto",
+        "With --library lite-pull: the members share the queues and the library commits; or each one has queues of its "
+        "own (`assign`), seeks the committed offsets, and commits by hand.",
+    )
     member_settings: tuple[str, ...] = option(
         (),
         "With --library remoting or lite-pull: a setting of the members' consumers, such as "
@@ -223,6 +228,18 @@ class ConsumeOptions:
                 raise PlanError(f"listener is {self.listener!r}; with --library lite-pull concurrently is right")
             if self.failing:
                 raise PlanError("failing needs another library than lite-pull, which tries nothing again")
+        if self.commits == "by-hand" and (
+            self.library != "lite-pull"
+            or self.application is not None
+            or self.filter != "none"
+            or self.begins == "last"
+            or self.resets
+            or self.group_changes_every
+        ):
+            raise PlanError(
+                "commits is 'by-hand'; it needs --library lite-pull, --begins first, and neither --filter, --resets, "
+                "--group-changes-every nor --application"
+            )
         if self.failing and self.listener == "broadcast":
             raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
         for name in ("renewed", "nacked", "acked_twice"):

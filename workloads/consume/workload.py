@@ -172,8 +172,8 @@ class ConsumeWorkload(MessageWorkload):
 
     @property
     def owning(self) -> bool:
-        """True if each queue belongs to one member, and the members report their queues."""
-        return self.direct or self.proxied
+        """True if the group shares the queues among its members, and they report their queues."""
+        return (self.direct or self.proxied) and self.options.commits == "auto"
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -227,6 +227,11 @@ class ConsumeWorkload(MessageWorkload):
             consume["tags"] = " || ".join(WANTED)
         elif self.options.filter == "sql":
             consume["sql"] = f"TAGS in ({', '.join(repr(tag) for tag in WANTED)})"
+        if self.options.commits == "by-hand":
+            consume["members"] = self.options.members
+            consume["assign"] = [
+                {"topic": queue.topic, "broker": queue.group, "queue": queue.number} for queue in self.places.queues
+            ]
         if self.popping:
             await start_with(self.places, self.group, "POP")
             consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
@@ -401,8 +406,10 @@ class ConsumeWorkload(MessageWorkload):
             )
         if self.options.stuck:
             of_group.append(TimedOut(_TIMEOUT_MIN * 60))
-        # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
-        if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
+        # A message that failed holds the others up; a change of the mode stops a member for up to 20 s; members that
+        # commit by hand pause their queues.
+        by_hand = self.options.commits == "by-hand"
+        if not (self.fifo and self.options.failing) and not self.options.mode_changes_every and not by_hand:
             of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))
         if listener != "broadcast":
             stalls = max(self.quiet_s - 2, self.settled_s)
