@@ -8,6 +8,7 @@ every replica, so that it is known which messages the group should have got.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +97,9 @@ _RESTORE_S: Final = 0.5
 """A request of the final phase for the group's settings is sent so often, and after so long again."""
 
 _COMMIT_MS: Final = 5000
+
+_SINCE_S: Final = 1800.0
+"""`consumeTimestamp` is so long before the run, as the library's is before the start of a consumer."""
 
 
 class ConsumeWorkload(MessageWorkload):
@@ -210,6 +214,7 @@ class ConsumeWorkload(MessageWorkload):
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
             "begins": self.options.begins,
+            "allocation": self.options.allocation,
             "replies": self.options.requests > 0,
             "set": {
                 "pollNameServerInterval": ROUTE_MS,
@@ -227,6 +232,8 @@ class ConsumeWorkload(MessageWorkload):
             consume["tags"] = " || ".join(WANTED)
         elif self.options.filter == "sql":
             consume["sql"] = f"TAGS in ({', '.join(repr(tag) for tag in WANTED)})"
+        if self.options.begins == "time":
+            consume["since_ms"] = int((time.time() - _SINCE_S) * 1000)
         if self.options.commits == "by-hand":
             consume["members"] = self.options.members
             consume["assign"] = [

@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -52,6 +53,10 @@ final class LitePullConsumer implements Application.Part {
         consumer.setNamesrvAddr(command.get("nameservers").getAsString());
         consumer.setInstanceName(command.get("instance").getAsString());
         consumer.setConsumeFromWhere(PushConsumer.begin(command));
+        if (command.has("since_ms")) {
+            consumer.setConsumeTimestamp(UtilAll.timeMillisToHumanString3(command.get("since_ms").getAsLong()));
+        }
+        consumer.setAllocateMessageQueueStrategy(PushConsumer.strategy(command));
         PushConsumer.set(consumer, command);
         if (command.has("assign")) {
             takeShare(command);
