@@ -11,7 +11,7 @@ from fault_stories import Story
 
 from checkers.base.api import judge
 from checkers.base.schema import BadOp
-from checkers.messages.lives import LogOfLives, TopicLives, lives_of, split
+from checkers.messages.lives import LogOfLives, MembersOfLives, TopicLives, lives_of, split
 from results.deployment import DeploymentRecord, ServerRecord
 from results.op import OpType
 from results.record import RunRecord
@@ -329,3 +329,109 @@ def test_a_bad_op_is_named() -> None:
     with pytest.raises(BadOp, match="has the number of a topic's queues"):
         told.lives()
     assert judge(told.whole(), [TopicLives()]).verdict == Verdict.UNKNOWN
+
+
+class Joined(Told):
+    """The same with one member of a group: it gets what the test says."""
+
+    def __init__(self, topics: Sequence[str] = ("t",)) -> None:
+        super().__init__()
+        self.op("join", "", None, "m0-1", member="m0", topics=list(topics))
+        self.take(["started", 0, 1, "id"])
+
+    def take(self, *events: list[Any]) -> None:
+        self.op("take", "", None, list(events), member="m0")
+
+    def deliver(self, *messages: tuple[int, int]) -> None:
+        """Offsets and ids of messages that it gets now."""
+        self.take(*(["delivered", 0, 1, message, "t:a:0", offset, message, 0, None] for offset, message in messages))
+
+    def members(self) -> CheckResult:
+        self.take()
+        self.read(*self.kept, f="replica-read")
+        return MembersOfLives().check(self.whole())
+
+    kept: Sequence[tuple[int, int]] = ()
+
+
+def two_lives(story: Joined) -> Joined:
+    story.make()
+    story.send(1, 0)
+    story.deliver((0, 1))
+    story.delete()
+    story.make()
+    return story
+
+
+def test_a_member_that_gets_the_messages_of_each_life() -> None:
+    told = two_lives(Joined())
+    told.send(2, 0)
+    told.deliver((0, 2))
+    told.kept = [(0, 2)]
+    result = told.members()
+    assert (result.verdict, names(result)) == (Verdict.VALID, [])
+    assert (result.stats["messages"], result.stats["again"]) == (2, 1)
+
+
+@pytest.mark.parametrize(("wait", "verdict"), [(50, Verdict.UNKNOWN), (60, Verdict.INVALID)])
+def test_a_member_that_goes_on_at_its_old_offset(wait: int, verdict: Verdict) -> None:
+    """The offset of the first life leads past the first message of the second one."""
+    told = two_lives(Joined())
+    told.send(2, 0)
+    told.send(3, 1)
+    told.deliver((1, 3))
+    told.kept = [(0, 2), (1, 3)]
+    told.at += wait
+    result = told.members()
+    assert (result.verdict, names(result)) == (verdict, ["missed-after-recreation"][: verdict == Verdict.INVALID])
+
+
+@pytest.mark.parametrize(("lasts", "found", "short"), [(50, [], 1), (60, ["missed-after-recreation"], 0)])
+def test_a_life_must_last_for_as_long_as_members_need(lasts: int, found: list[str], short: int) -> None:
+    told = two_lives(Joined())
+    told.send(2, 0)
+    told.at += lasts
+    told.delete()
+    told.make()
+    told.send(3, 0)
+    told.deliver((0, 3))
+    told.kept = [(0, 3)]
+    result = told.members()
+    assert (names(result), result.stats["short"]) == (found, short)
+
+
+@pytest.mark.parametrize(("topics", "found"), [(["t"], ["undelivered"]), (["u"], [])])
+def test_a_first_life_that_no_member_gets(topics: list[str], found: list[str]) -> None:
+    told = Joined(topics)
+    told.make()
+    told.send(1, 0)
+    told.kept = [(0, 1)]
+    told.at += 60
+    assert names(told.members()) == found
+
+
+def test_a_fault_in_a_life_that_ended_is_counted() -> None:
+    told = two_lives(Joined())
+    told.send(2, 0)
+    told.strike(1, told.at + 2, told.at + 4, {"n1": ["n1"]}, effects=[Effect("down", "n1")])
+    told.at += 60
+    told.delete()
+    told.make()
+    result = told.members()
+    assert names(result) == []
+    assert [(e.rule, e.used) for e in result.excuses] == [("missed-after-recreation", 1)]
+
+
+@pytest.mark.parametrize(("after", "found"), [(28.0, []), (32.0, ["deleted-message-returns"])])
+def test_a_message_that_a_member_had_pulled_comes_soon(after: float, found: list[str]) -> None:
+    told = two_lives(Joined())
+    told.send(2, 0)
+    deleted = told.at - 1.5  # the answer to the deletion
+    told.at = deleted + after - 1.5  # the take is answered 1.5 s later
+    told.deliver((0, 1), (0, 2))
+    told.kept = [(0, 2)]
+    result = told.members()
+    assert names(result) == found
+    assert [(e.rule, e.used, e.nearest_s) for e in result.excuses] == [
+        ("deleted-message-returns", 1, after) for _ in [0] if not found
+    ]

@@ -79,6 +79,16 @@ def test_what_was_finished_long_before_the_queue_moved_was_committed() -> None:
     assert [(e.rule, e.used) for e in soon.excuses] == [("redelivered", 1)]
 
 
+@pytest.mark.parametrize(("offset", "left", "found"), [(1, 5.5, True), (1, 4.9, False), (0, 60, False)])
+def test_a_commit_by_hand_counts_at_once(offset: int, left: float, found: bool) -> None:
+    """m0 commits at 3 s. Two seconds later the broker has it; what is not committed comes again, however late."""
+    m0 = [(1.0, ["queues", [QUEUE]]), *work(1, 2.0), *work(2, 2.0, 1), (3.0, ["committed", {QUEUE: offset}])]
+    m1 = [(1.0, ["queues", []]), (left, ["queues", [QUEUE]]), *work(1, left + 0.1)]
+    result = judged({"m0": [*sorted(m0, key=lambda each: each[0]), (left, ["queues", []])], "m1": m1}, holds=True)
+    assert names(result) == [("redelivered-late", 1)] * found
+    assert [(e.rule, e.used) for e in result.excuses] == [("redelivered", 1)] * (not found)
+
+
 def test_a_process_that_does_not_have_the_queue_gets_nothing_of_it() -> None:
     """The queue stays with m0: nothing excuses what m1 gets, unless it had it within a second, or reports nothing."""
 

@@ -23,6 +23,7 @@ MESSAGE_GROUP: Final = "__SHARDINGKEY"
 USUAL: Final = {"consumeEnable": True, "consumeBroadcastEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1}
 _STEP: Final = 0.05
 _COMMIT: Final = 5.0
+_BY_HAND: Final = 0.5
 _REBALANCE: Final = 0.4
 _RETRY: Final = 10.0
 _ORDERLY_AGAIN: Final = 1.0
@@ -120,7 +121,10 @@ class Group:
         grouped: bool = False,
         changes: bool = False,
         late_crash: bool = False,
+        by_hand: bool = False,
     ) -> None:
+        self.by_hand = by_hand
+        """True if members commit by hand, often, and report it."""
         self.late_crash = late_crash
         """True if a member crashes long after the load: all that it has finished is committed then."""
         self.changes, self.change_due = changes, 1.0
@@ -401,8 +405,10 @@ class Group:
                 if self.bug is Bug.SKIP and begin < len(self.logs[key]) - 1 and self.dice.random() < 0.5:
                     begin += 1
                     self.planted += 1
-                if self.bug is Bug.REWOUND and now > LOAD_S and begin > 5 and self.dice.random() < 0.5:
-                    begin -= 5
+                back = 60 if self.by_hand else 5  # what was committed 2 s, or 16 s ago
+                late = now > LOAD_S or self.by_hand
+                if self.bug is Bug.REWOUND and late and begin > back and self.dice.random() < 0.5:
+                    begin -= back
                     self.planted += 1
                 owner.at[key], owner.finished[key] = begin, set()
         for member in there:
@@ -452,9 +458,11 @@ class Group:
                     self.retried += 1
                     self._begin(member, "%RETRY%members-sim:a:0", self.retried, identity, attempt, now)
         if now >= member.commits:
-            member.commits = now + _COMMIT
+            member.commits = now + (_BY_HAND if self.by_hand else _COMMIT)
             for key in member.at:
                 self._commit(member, key)
+            if self.by_hand and member.at:
+                member.told.append((now, ["committed", {key: self.committed[key] for key in member.at}]))
 
     def _fetch(self, member: _Member, key: str, now: float) -> None:
         """A member learns of a reset: it drops the queue, and begins there again. One that polls only moves."""

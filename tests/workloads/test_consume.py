@@ -130,6 +130,7 @@ def test_events_become_short_lists() -> None:
     assert show({"event": "renewed", "n": 3, "ok": True, "hidden_ms": 19_000}) == ["renewed", 3, True, 19_000]
     assert show({"event": "done", "n": 3, "ok": False}) == ["done", 3, False]
     assert show({"event": "nonsense", "line": "x"}) == ["failed", "it wrote 'x'"]
+    assert show({"event": "committed", "offsets": {"t:a:1": 8}}) == ["committed", {"t:a:1": 8}]
     assert show({"event": "stopped"}) is None
 
 
@@ -186,6 +187,8 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"stuck": 2, "listener": "orderly"}, "stuck is 2; it needs --library remoting, --listener concurrently"),
         ({"nacked": 1.0}, "nacked is 1; it needs --library grpc-simple"),
         ({"acked_twice": 1.0, "library": "grpc-push"}, "acked_twice is 1; it needs --library grpc-simple"),
+        ({"commits": "by-hand"}, "commits is 'by-hand'; it needs --library lite-pull, --begins first, and neither"),
+        ({"commits": "by-hand", "library": "lite-pull", "filter": "tag"}, "and neither --filter, --resets"),
         ({"library": "lite-pull", "listener": "orderly"}, "with --library lite-pull concurrently is right"),
         ({"library": "lite-pull", "failing": 1.0}, "which tries nothing again"),
         ({"members": 4}, "concurrency is 5; consume needs 6 clients"),
@@ -202,6 +205,10 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"batch": 8, "failing": 1.0, "delay_level": 2}, "and neither --delay-level nor --application"),
         ({"backlog": "60s"}, "backlog is 60 s; less than --time-limit .60 s. is right"),
         ({"begins": "last", "application": "x"}, "begins is 'last'; with --application only first is right"),
+        ({"begins": "time", "library": "grpc-push"}, "begins is 'time'; with --library grpc-push first and last are"),
+        ({"allocation": "circle", "listener": "broadcast"}, "allocation is 'circle'; it needs --library remoting, lit"),
+        ({"allocation": "circle", "mode": "pop"}, "allocation is 'circle'; it needs .* --mode pull, --commits auto"),
+        ({"allocation": "circle", "library": "grpc-simple"}, "allocation is 'circle'; it needs --library remoting"),
         ({"grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple, and no --application"),
         ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5 s; with --mode pop only 0 is right"),
     ],

@@ -27,14 +27,15 @@ from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.brokers import Beliefs
+from workloads.consume.crew import Consumers
 from workloads.masters import Masters
 from workloads.places import Queue, TopicLayout
-from workloads.topics.client import DeleteAt, Known, TopicOps
+from workloads.topics.client import DeleteAt, Known, Subscribers, TopicOps
 from workloads.topics.lives import Life, after
 from workloads.topics.workload import TopicsWorkload
 
 NODES = ("n1", "n2", "n3")
-JUDGES = ("lives", "log", "linearizability", "replicas", "topics", "message-ids", "well-formed", "stats")
+JUDGES = ("members", "lives", "log", "linearizability", "replicas", "topics", "message-ids", "well-formed", "stats")
 
 
 class Group:
@@ -51,6 +52,12 @@ class Group:
         self.tasks: set[asyncio.Task[None]] = set()
         self.known_at: dict[tuple[str, str], float] = {}
         self.known = Known()
+        self.positions: dict[str, int] = {}
+        """Queue -> the offset at which the members of the group go on."""
+        self.kept: list[tuple[float, str, int, Any]] = []
+        """Messages that a member shows again later: time, queue, offset, id."""
+        self.lives: dict[str, int] = {}
+        self.delivered = 0
 
     async def open(self) -> None:
         """Nothing to open."""
@@ -66,7 +73,34 @@ class Group:
     def master(self) -> str:
         return "n1" if self.now < 20 else "n2"
 
+    def _member(self, op: Op) -> Completion:
+        """An op of a member: each one gets what nobody has got yet, of all queues."""
+        member = op.extra["member"]
+        extra = {"group": op.extra["group"], "member": member}
+        if op.f == "join":
+            self.lives[member] = self.lives.get(member, 0) + 1
+            names = ["t", *(f"t-{n}" for n in range(1, 30))]
+            return Completion("ok", f"{member}-{self.lives[member]}", extra={**extra, "topics": names})
+        found: list[Any] = [["started", 0, self.lives[member], f"id-{member}"]]
+        for key, log in self.logs.items():
+            at = self.positions.get(key, 0)
+            for offset in range(at, len(log)):
+                found += self._deliver(member, key, offset, log[offset])
+            self.positions[key] = max(at, len(log))
+        for each in [each for each in self.kept if each[0] <= self.now]:
+            self.kept.remove(each)
+            found += self._deliver(member, *each[1:])
+        return Completion("ok", found, extra={**extra, "behind": int(self.bug in ("skip", "cache"))})
+
+    def _deliver(self, member: str, key: str, offset: int, identity: Any) -> list[Any]:
+        self.delivered += 1
+        life = self.lives[member]
+        shown = ["delivered", 0, life, self.delivered, key, offset, identity, 0, None]
+        return [shown, ["done", 0, life, self.delivered, True]]
+
     async def invoke(self, op: Op) -> Completion:
+        if op.f in ("join", "take", "crash", "leave"):
+            return self._member(op)
         if op.f in ("update-topic", "delete-topic"):
             self.known.note(op)
             done = Completion("info", op.value)
@@ -120,6 +154,10 @@ class Group:
                 self.known_at = {at: t for at, t in self.known_at.items() if at[1] != key}
                 for queue in [queue for queue in self.logs if queue.rsplit(":", 2)[0] == key]:
                     log = self.logs.pop(queue)
+                    at = 0 if self.bug != "skip" else self.positions.get(queue, 0) // 2
+                    self.positions[queue] = at
+                    if self.bug == "cache" and log and self._plant(0.5):
+                        self.kept.append((self.now + 35, queue, 0, log[0]))
                     if self.bug == "old" and self._plant(0.5):
                         self.logs[queue] = log
                 for queue in [queue for queue in self.committed if queue.rsplit(":", 2)[0] == key]:
@@ -191,7 +229,8 @@ def play(seed: int, bug: str = "", trouble: float = 0.1, **more: Any) -> tuple[J
     """40 s of load, then the final phase, judged."""
     dice = Random(seed)
     options = {"topics": dice.randint(1, 6), "change_every": 0.3, "quiet": dice.choice([0, 0.5]), **more}
-    plan = Plan(workload="topics", seed=seed, rate=100, concurrency=dice.randint(3, 10), options=options)
+    concurrency = dice.randint(3, 10) + options.get("members", 0)
+    plan = Plan(workload="topics", seed=seed, rate=100, concurrency=concurrency, options=options)
     workload = TopicsWorkload(resolve(plan))
     workload._places = layout(NODES, {"a": NODES}, 1)
     group = Group(Random(seed), trouble, bug)
@@ -210,6 +249,28 @@ def test_a_good_group_raises_no_alarm(seed: int) -> None:
     assert judgement.verdict == Verdict.VALID, judgement.reason
     stats = next(r.stats for r in judgement.results if r.checker == "lives")
     assert stats["made_again"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_a_group_that_gets_every_life_raises_no_alarm(seed: int) -> None:
+    judgement, _, _ = play(seed, trouble=[0.0, 0.1, 0.3][seed % 3], members=2)
+    assert judgement.verdict == Verdict.VALID, judgement.reason
+    stats = next(r.stats for r in judgement.results if r.checker == "members")
+    assert stats["again"] > 20
+    assert stats["members"] >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bug", "name"), [("skip", "missed-after-recreation"), ("cache", "deleted-message-returns")])
+def test_a_group_that_does_not_begin_anew_is_found(bug: str, name: str) -> None:
+    """Members that go on at their old offset, and members that show a message of a former life."""
+    found = Counter[str]()
+    for seed in range(3):
+        judgement, _, _ = play(seed, bug, trouble=0.0, members=2)
+        found.update(a.name for r in judgement.results if r.checker == "members" for a in r.anomalies)
+    assert set(found) == {name}
+    assert found[name] == 3
 
 
 @pytest.mark.slow
@@ -291,6 +352,24 @@ def test_the_load_makes_deletes_and_makes_again_and_repeats_what_was_not_answere
     assert any(life.number > 1 for life in group.known.lives.values())
     busy = Counter(call.invoke.process for call in record.history.clients.calls if call.invoke.f == "poll")
     assert not busy.keys() & {call.invoke.process for call in calls}, "the administrator does nothing else"
+
+
+def test_members_are_owed_what_was_acknowledged_until_its_topic_is_deleted() -> None:
+    """The final phase waits for what they are owed: it would wait in vain for messages of a deleted topic."""
+    crew = Consumers([None], None, {}, 0)  # type: ignore[list-item, arg-type]
+    members = Subscribers(crew, ["t", "u"])
+    for n, topic in enumerate(("t", "t", "u", "x")):
+        members.owe(Op(0, 0, 0, "ok", "send", f"{topic}:a:0", n))
+    assert crew.behind == 3, "nobody subscribes to x"
+    members.forget("t")
+    assert crew.behind == 1
+
+
+def test_members_need_clients_of_their_own() -> None:
+    with pytest.raises(PlanError, match="needs 5 clients: 2 members, an administrator, a producer and a reader"):
+        TopicsWorkload(Plan(workload="topics", concurrency=4, options={"members": 2}))
+    with pytest.raises(PlanError, match="members is 0; library and member_goes_every need --members"):
+        TopicsWorkload(Plan(workload="topics", concurrency=4, options={"library": "lite-pull"}))
 
 
 def test_too_few_clients_are_refused() -> None:

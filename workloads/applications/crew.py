@@ -135,7 +135,8 @@ class Crew(ABC, Generic[S]):
     async def _start(self, seat: S, application: Application, instance: str) -> None:
         try:
             await application.start(START_S)
-            await application.tell({"name": self.part, "instance": instance, **self._begin})
+            member = list(self.seats).index(seat.name)
+            await application.tell({"name": self.part, "instance": instance, "member": member, **self._begin})
         except InfraError as problem:
             if seat.application is application:
                 seat.tell("failed", str(problem))

@@ -14,12 +14,13 @@ The kinds of events besides those of all crews (`workloads.applications.crew`):
     ["ack-refused", age, life, n, code]     the broker refused the acknowledgement that the library sent by itself
     ["acked-again", age, life, n, true|false]   it acknowledged it a second time: accepted, or refused
     ["done", age, life, n, true|false]      the listener returned: success or failure
+    ["committed", age, life, {queue: offset}]   it committed these offsets by hand; the library sent them one-way
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +92,10 @@ class Consumers(Crew[ConsumerSeat]):
         """Notes a message that was acknowledged, and that the group should get."""
         self._owed.add(message)
 
+    def release(self, messages: Iterable[Any]) -> None:
+        """Notes messages that the group need not get any more."""
+        self._owed.difference_update(messages)
+
     @property
     def behind(self) -> int:
         """The number of messages that the group should get, and has neither finished nor given up."""
@@ -141,4 +146,6 @@ def show(fields: Mapping[str, Any]) -> Shown | None:
             return ["acked-again", fields["n"], fields["ok"]]
         case "done":
             return ["done", fields["n"], fields["ok"]]
+        case "committed":
+            return ["committed", fields["offsets"]]
     return show_any(fields)

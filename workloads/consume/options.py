@@ -49,11 +49,17 @@ class ConsumeOptions:
         "5.1.0", "With --library grpc-push or grpc-simple: the version of `rocketmq-client-java`."
     )
     backlog: Seconds = option(Seconds(0), "Producers send for so long before the first member joins.")
-    begins: Literal["first", "last"] = option(
+    begins: Literal["first", "last", "time"] = option(
         "first",
         "Where a group without an offset begins: at the first message of a queue, or as CONSUME_FROM_LAST_OFFSET says "
         "(the default of applications): a group for which no message has expired yet begins at the first one, too, and "
-        "a broadcast member begins with what is sent after its start.",
+        "a broadcast member begins with what is sent after its start. time: at what was stored since 30 min before the "
+        "run (CONSUME_FROM_TIMESTAMP).",
+    )
+    allocation: Literal["averagely", "circle", "consistent-hash"] = option(
+        "averagely",
+        "How members share the queues: AllocateMessageQueueAveragely (the library's default), "
+        "AllocateMessageQueueAveragelyByCircle, or AllocateMessageQueueConsistentHash.",
     )
     mode: Literal["pull", "pop"] = option(
         "pull",
@@ -62,6 +68,11 @@ class ConsumeOptions:
     )
     mode_changes_every: Seconds = option(
         Seconds(0), "With --mode pop: so often an administrator changes between pull and pop. 0: never."
+    )
+    commits: Literal["auto", "by-hand"] = option(
+        "auto",
+        "With --library lite-pull: the members share the queues and the library commits; or each one has queues of its "
+        "own (`assign`), seeks the committed offsets, and commits by hand.",
     )
     member_settings: tuple[str, ...] = option(
         (),
@@ -207,8 +218,16 @@ class ConsumeOptions:
             )
         if self.member_settings and (self.grpc or self.application is not None):
             raise PlanError("member_settings needs --library remoting or lite-pull, and no --application")
-        if self.begins == "last" and self.application is not None:
-            raise PlanError("begins is 'last'; with --application only first is right")
+        if self.begins != "first" and self.application is not None:
+            raise PlanError(f"begins is {self.begins!r}; with --application only first is right")
+        if self.begins == "time" and self.grpc:
+            raise PlanError(f"begins is 'time'; with --library {self.library} first and last are right")
+        shares = self.listener != "broadcast" and not self.popping and self.commits == "auto"
+        if self.allocation != "averagely" and (self.grpc or self.application is not None or not shares):
+            raise PlanError(
+                f"allocation is {self.allocation!r}; it needs --library remoting, lite-pull or remoting-proxy, another "
+                "listener than broadcast, --mode pull, --commits auto, and no --application"
+            )
         if self.grpc_client != GRPC_VERSION and (not self.grpc or self.application is not None):
             raise PlanError(
                 f"grpc_client is {self.grpc_client!r}; it needs --library grpc-push or grpc-simple, and no "
@@ -223,6 +242,18 @@ class ConsumeOptions:
                 raise PlanError(f"listener is {self.listener!r}; with --library lite-pull concurrently is right")
             if self.failing:
                 raise PlanError("failing needs another library than lite-pull, which tries nothing again")
+        if self.commits == "by-hand" and (
+            self.library != "lite-pull"
+            or self.application is not None
+            or self.filter != "none"
+            or self.begins != "first"
+            or self.resets
+            or self.group_changes_every
+        ):
+            raise PlanError(
+                "commits is 'by-hand'; it needs --library lite-pull, --begins first, and neither --filter, --resets, "
+                "--group-changes-every nor --application"
+            )
         if self.failing and self.listener == "broadcast":
             raise PlanError("failing needs another listener than broadcast: a broadcast consumer tries nothing again")
         for name in ("renewed", "nacked", "acked_twice"):

@@ -8,6 +8,7 @@ every replica, so that it is known which messages the group should have got.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,9 @@ _RESTORE_S: Final = 0.5
 
 _COMMIT_MS: Final = 5000
 
+_SINCE_S: Final = 1800.0
+"""`consumeTimestamp` is so long before the run, as the library's is before the start of a consumer."""
+
 
 class ConsumeWorkload(MessageWorkload):
     """The group, its producers, and the final reads."""
@@ -173,8 +177,8 @@ class ConsumeWorkload(MessageWorkload):
 
     @property
     def owning(self) -> bool:
-        """True if each queue belongs to one member, and the members report their queues."""
-        return self.direct or self.proxied
+        """True if the group shares the queues among its members, and they report their queues."""
+        return (self.direct or self.proxied) and self.options.commits == "auto"
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -211,6 +215,7 @@ class ConsumeWorkload(MessageWorkload):
             "orderly": self.options.listener == "orderly",
             "broadcast": self.options.listener == "broadcast",
             "begins": self.options.begins,
+            "allocation": self.options.allocation,
             "replies": self.options.requests > 0,
             "set": {
                 "pollNameServerInterval": ROUTE_MS,
@@ -228,6 +233,13 @@ class ConsumeWorkload(MessageWorkload):
             consume["tags"] = " || ".join(WANTED)
         elif self.options.filter == "sql":
             consume["sql"] = f"TAGS in ({', '.join(repr(tag) for tag in WANTED)})"
+        if self.options.begins == "time":
+            consume["since_ms"] = int((time.time() - _SINCE_S) * 1000)
+        if self.options.commits == "by-hand":
+            consume["members"] = self.options.members
+            consume["assign"] = [
+                {"topic": queue.topic, "broker": queue.group, "queue": queue.number} for queue in self.places.queues
+            ]
         if self.popping:
             await start_with(self.places, self.group, "POP")
             consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
@@ -402,8 +414,10 @@ class ConsumeWorkload(MessageWorkload):
             )
         if self.options.stuck:
             of_group.append(TimedOut(_TIMEOUT_MIN * 60))
-        # A message that failed holds the others up; a change of the mode stops a member for up to 20 s.
-        if not (self.fifo and self.options.failing) and not self.options.mode_changes_every:
+        # A message that failed holds the others up; a change of the mode stops a member for up to 20 s; members that
+        # commit by hand pause their queues.
+        by_hand = self.options.commits == "by-hand"
+        if not (self.fifo and self.options.failing) and not self.options.mode_changes_every and not by_hand:
             of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))
         if listener != "broadcast":
             stalls = max(self.quiet_s - 2, self.settled_s)

@@ -10,7 +10,8 @@ by default this administrator sends the deletion to the slaves, too (`--delete-a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from harness.api import Completion
@@ -19,8 +20,9 @@ from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameS
 from infra.systems.rocketmq.topologies.layout import CLUSTER
 from results.op import INFO, Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient
+from workloads.consume.crew import Consumers
 from workloads.places import queue_of
-from workloads.topics.lives import UPDATE, Lives, after
+from workloads.topics.lives import DELETE, UPDATE, Lives, after
 from workloads.topics.load import LIFE
 
 DeleteAt = Literal["all", "masters"]
@@ -44,16 +46,59 @@ class Known:
             self.lives = after(self.lives, Op(op.index, op.time, op.process, completion.type, op.f, op.key, value))
 
 
+class Subscribers:
+    """The members of the group that subscribes to the topics, and what they are owed. One event loop.
+
+    topics  those that they subscribe to.
+    """
+
+    def __init__(self, crew: Consumers, topics: Sequence[str]) -> None:
+        self.crew, self.topics = crew, topics
+        self._owed: dict[str, list[Any]] = {}
+
+    async def invoke(self, op: Op) -> Completion:
+        """Executes an op of a member. A `join` reports the topics."""
+        done = await self.crew.invoke(op)
+        return done if op.f != "join" else replace(done, extra={**(done.extra or {}), "topics": list(self.topics)})
+
+    def owe(self, op: Op) -> None:
+        """Notes an acknowledged send."""
+        topic = queue_of(op.key).topic
+        if topic in self.topics:
+            self._owed.setdefault(topic, []).append(op.value)
+            self.crew.owe(op.value)
+
+    def forget(self, topic: str) -> None:
+        """Notes that a topic is deleted: nobody gets its messages now."""
+        self.crew.release(self._owed.pop(topic, ()))
+
+
 class TopicOps(BrokerClient):
-    """The client. `known` and `delete_at` are set by the workload."""
+    """The client. `known` and `delete_at` are set by the workload; `members` too, if it has some (`join_in`)."""
 
     known: Known
     delete_at: DeleteAt
+    members: Subscribers | None = None
+
+    def join_in(self, members: Subscribers) -> None:
+        """Sets the members."""
+        self.members = members
+        members.crew.use()
+
+    async def close(self) -> None:
+        if self.members is not None:
+            await self.members.crew.leave()
+        await super().close()
 
     async def invoke(self, op: Op) -> Completion:
         match op.f:
             case "send":
-                return await self.send(op)
+                sent = await self.send(op)
+                if self.members is not None and sent.type == "ok" and not op.extra.get("probe"):
+                    self.members.owe(op)
+                return sent
+            case "join" | "take" | "crash" | "leave" if self.members is not None:
+                return await self.members.invoke(op)
             case "poll":
                 polled = await self.poll(op)
                 life = {} if LIFE not in op.extra else {LIFE: op.extra[LIFE]}
@@ -86,6 +131,8 @@ class TopicOps(BrokerClient):
     async def _administrate(self, op: Op) -> Completion:
         """An op that changes a topic. One that is cancelled stays unanswered."""
         self.known.note(op)
+        if op.f == DELETE and self.members is not None:
+            self.members.forget(str(op.key))
         done = Completion(INFO, op.value)
         try:
             done = await (self._update(op) if op.f == UPDATE else self._delete(op))

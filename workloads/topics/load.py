@@ -28,8 +28,8 @@ _COMMITS: Final = 0.5
 _REPEATED: Final = 0.7
 """The chance that the next op repeats a change without an answer, if there is one."""
 
-_AGAIN: Final = 0.6
-"""The chance that a topic that was deleted is made again, rather than a new one."""
+AGAIN: Final = 0.6
+"""The chance that a topic that was deleted is made again, rather than a new one, if no group subscribes to them."""
 
 _CHANGED: Final = 0.3
 """The chance that a topic gets more queues, rather than its deletion."""
@@ -51,7 +51,8 @@ class Frame:
     offset_ns   the time between two ops with the committed offset of a queue.
     quiet_ns    nothing is sent to a topic for so long before its deletion.
     consumers   the group that commits.
-    first     the id of the phase's first message. seed: of the administrator's choices.
+    first     the id of the phase's first message. seed: of the administrator's choices. again: the chance that a topic
+              that was deleted is made again, rather than a new one.
     """
 
     prefix: str
@@ -66,6 +67,7 @@ class Frame:
     consumers: str
     first: int
     seed: int
+    again: float = AGAIN
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +162,7 @@ class TopicLoad(Generator):
         used = [name for name in open_ if name not in self.closing]
         if len(used) < self.frame.at_once:
             gone = [name for name, life in self.lives.items() if life.state == "gone"]
-            again = bool(gone) and dice.random() < _AGAIN
+            again = bool(gone) and dice.random() < self.frame.again
             return Invocation(UPDATE, dice.choice(gone) if again else self._new_name(), MADE)
         name = dice.choice(used)
         life = self.lives[name]

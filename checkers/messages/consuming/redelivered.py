@@ -3,7 +3,8 @@
 
 Clients that hold queues commit their offsets every 5 s, for the first time after 10 s, and when they lose a queue
 (`MQClientInstance.startScheduledTask`, `RebalanceImpl.removeUnnecessaryMessageQueue`): only what was finished since may
-come again. Clients that pop acknowledge each message.
+come again. Members that commit by hand report each commit, which counts in place of that. Clients that pop acknowledge
+each message.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _ACK_S: Final = 5.0
 _COMMIT_S: Final = 16.0
 """The longest time between a success and the client's commit of it: 10 s to the first commit of a process, or 5 s to
 that of a poll and 5 s more, and a second."""
+
+_HAND_S: Final = 2.0
+"""The longest time from a commit by hand until the broker has it: the library sends it one-way, and at once."""
 
 _ROUTES_S: Final = 35.0
 """So long after a change of master a client may commit to the former one: it asks for routes every 30 s."""
@@ -77,7 +81,7 @@ class Redeliveries:
     ) -> None:
         """holds, in_order, commits: see `Delivered`."""
         self._told, self._scene, self._resets, self._changes = told, scene, resets, changes
-        self._holds, self._commits = holds, commits
+        self._holds, self._commits, self._by_hand = holds, commits, bool(told.commits)
         self._modes = list(mode_times(run.history))
         self._beside: dict[str, list[Delivery]] = {}
         """Queue -> what members popped from it in order."""
@@ -161,9 +165,9 @@ class Redeliveries:
         others = [hold for hold in self._told.holds[key] if hold.life != before.life]
         left = min([held.until, began.since, *(hold.since for hold in others if hold.since > held.since)])
         # A former owner that goes later commits what it knows; the next commit of this one corrects it.
-        settled = max(self._settled[before.life, key].at(before.offset),
+        settled = max(self._committed(before),
                       *(hold.until for hold in others if hold.since <= held.since), 0)  # fmt: skip
-        if left < settled + int(_COMMIT_S * SECOND):
+        if left < settled + int((_HAND_S if self._by_hand else _COMMIT_S) * SECOND):
             return usual
         start = settled - int(_ROUTES_S * SECOND)
         if self._scene.in_force(start, began.since) or self._mastered(key, start, began.since):
@@ -171,6 +175,13 @@ class Redeliveries:
         if self._changes.closed(settled, began.since):
             return "the group was switched off or deleted, and brokers may have taken no commit"
         return None
+
+    def _committed(self, before: Delivery) -> int:
+        """The time (ns) from which a process could commit a message, or did it by hand."""
+        if not self._by_hand:
+            return self._settled[before.life, before.key].at(before.offset)
+        at = self._told.committed(before.life, before.key, before.offset + 1)
+        return _NEVER if at is None else at
 
     def _reports(self, life: Life, at: int) -> bool:
         """True if a process reported its queues already at a time (ns): a library may deliver before its start ends,

@@ -86,6 +86,7 @@ class Takes:
     quiet   the time (ns) from the last delivery to the last op of a member that was there.
     problems   exceptions of members, and processes that ended by themselves: (time, life, text).
     left    messages that a member received, and left alone.
+    commits life -> (time, queue -> offset) of its commits by hand.
     """
 
     deliveries: list[Delivery] = field(default_factory=list)
@@ -94,6 +95,7 @@ class Takes:
     started: dict[Life, tuple[int, str]] = field(default_factory=dict)
     problems: list[tuple[int, Life, str]] = field(default_factory=list)
     left: list[Delivery] = field(default_factory=list)
+    commits: dict[Life, list[tuple[int, Mapping[str, int]]]] = field(default_factory=dict)
     until: int = 0
 
     @property
@@ -126,6 +128,10 @@ class Takes:
     def has(self, life: Life, key: str, at: int, near: int) -> bool:
         """True if a life had a queue at a time (ns), or less than `near` (ns) before or after it."""
         return any(h.life == life and h.since - near <= at <= h.until + near for h in self.holds.get(key, ()))
+
+    def committed(self, life: Life, key: str, offset: int) -> int | None:
+        """The time (ns) at which a life had committed an offset of a queue by hand, or a higher one; None: never."""
+        return next((at for at, offsets in self.commits.get(life, ()) if offsets.get(key, -1) >= offset), None)
 
     def moved(self, life: Life, key: str, start: int, end: int) -> bool:
         """True if a life's queues show that it did not keep a queue all the time between two times (ns)."""
@@ -173,6 +179,8 @@ def takes(history: History, popped: bool = False) -> Takes:
                 found.started.setdefault(life, (at, str(rest[0])))
             case "queues":
                 found.queues.setdefault(life, []).append((at, frozenset(rest[0])))
+            case "committed":
+                found.commits.setdefault(life, []).append((at, rest[0]))
             case "failed" | "ended":
                 found.problems.append((at, life, str(rest[0])))
     for (life, _), delivery in open_.items():

@@ -17,11 +17,12 @@ unanswered deletion. Reads that overlap the end or the beginning of a life are l
 count as unanswered.
 
 `split` sorts the ops into lives, `judge` compares the answers of masters and the reads with the promises above, and
-`logs` hands each life to the judges of logs.
+`logs` hands each life to the judges of logs, and `members` judges what a consumer group got of each.
 """
 
 from checkers.messages.lives.judge import TopicLives
 from checkers.messages.lives.logs import LogOfLives, QueuesOfLives, ReplicasOfLives
+from checkers.messages.lives.members import MembersOfLives
 from checkers.messages.lives.split import lives_of, split
 
-__all__ = ["LogOfLives", "QueuesOfLives", "ReplicasOfLives", "TopicLives", "lives_of", "split"]
+__all__ = ["LogOfLives", "MembersOfLives", "QueuesOfLives", "ReplicasOfLives", "TopicLives", "lives_of", "split"]

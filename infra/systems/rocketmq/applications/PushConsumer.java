@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -18,11 +19,14 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.Message;
@@ -61,10 +65,13 @@ final class PushConsumer implements Application.Part, RPCHook {
         name = command.get("name").getAsString();
         boolean orderly = command.has("orderly") && command.get("orderly").getAsBoolean();
         consumer = new DefaultMQPushConsumer(command.get("group").getAsString(), this,
-                new AllocateMessageQueueAveragely());
+                strategy(command));
         consumer.setNamesrvAddr(command.get("nameservers").getAsString());
         consumer.setInstanceName(command.get("instance").getAsString());
         consumer.setConsumeFromWhere(begin(command));
+        if (command.has("since_ms")) {
+            consumer.setConsumeTimestamp(UtilAll.timeMillisToHumanString3(command.get("since_ms").getAsLong()));
+        }
         if (command.has("broadcast") && command.get("broadcast").getAsBoolean()) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }
@@ -110,8 +117,26 @@ final class PushConsumer implements Application.Part, RPCHook {
 
     /** Where a group without an offset begins. */
     static ConsumeFromWhere begin(JsonObject command) {
-        return command.has("begins") && command.get("begins").getAsString().equals("last")
-                ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
+        switch (command.has("begins") ? command.get("begins").getAsString() : "first") {
+            case "last":
+                return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET;
+            case "time":
+                return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP;
+            default:
+                return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
+        }
+    }
+
+    /** How the members of a group share the queues. */
+    static AllocateMessageQueueStrategy strategy(JsonObject command) {
+        switch (command.has("allocation") ? command.get("allocation").getAsString() : "averagely") {
+            case "circle":
+                return new AllocateMessageQueueAveragelyByCircle();
+            case "consistent-hash":
+                return new AllocateMessageQueueConsistentHash();
+            default:
+                return new AllocateMessageQueueAveragely();
+        }
     }
 
     /** Sets properties of a client by their names, such as `maxReconsumeTimes`. */
