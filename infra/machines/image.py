@@ -31,7 +31,7 @@ SUITE: Final = "bookworm"
 PACKAGES: Final = (
     # the way in, and the tools that faults and probes use
     *("openssh-server", "iptables", "nftables", "ipset", "iproute2", "procps", "psmisc", "iputils-ping"),
-    *("netcat-openbsd", "libcap2-bin", "faketime", "python3-minimal"),
+    *("netcat-openbsd", "libcap2-bin", "faketime", "python3"),
     # not part of a small variant; `util-linux-extra` holds fincore
     *("mount", "util-linux", "util-linux-extra", "e2fsprogs"),
     # what runs the servers

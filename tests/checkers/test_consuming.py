@@ -518,6 +518,51 @@ def test_a_change_of_the_mode_may_bring_messages_again_for_a_while() -> None:
         assert [(a.name, a.cases) for a in result.anomalies] == [("redelivered-to-holder", 1)]
 
 
+def without_queues(
+    again: float, *, to: str = "m0", leaves: float | None = None, fault: float | None = None
+) -> CheckResult:
+    """Members that report no queues: the only message comes a second time, to one that had finished it, or another."""
+    story = TimedStory()
+    for member in ("m0", "m1", "m2"):
+        story.call(1, "join", None, None, f"{member}-1", group="g", member=member)
+    if leaves is not None:
+        story.call(leaves, "leave", None, None, [], group="g", member="m2")
+    if fault is not None:
+        story.fault(fault, fault + 1, "n1")
+    story.call(2, "send", "t:a:0", 1, [0, 1], node="n1")
+    events: dict[str, list[tuple[float, list[Any]]]] = {m: [(1.1, ["started", m])] for m in ("m0", "m1", "m2")}
+    for n, (member, at) in enumerate([("m0", 100.0), (to, again)], 1):
+        events[member] += [(at, ["delivered", n, "t:a:0", 0, 1, 0, None]), (at + 0.1, ["done", n, True])]
+    for member, of in events.items():
+        take = 30.0 if member == "m2" else 300.0
+        shown = [[kind, int((take + 0.01 - at) * S), 1, *rest] for at, (kind, *rest) in of]
+        story.call(take, "take", None, None, shown, group="g", member=member)
+    shown_at = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
+    story.call(301, "replica-read", "t:a:0", 0, [[0, 1]], **shown_at)
+    return Delivered(quiet_s=10, commits=False).check(story.run())
+
+
+def test_without_reports_of_queues_a_message_comes_again_only_after_a_change() -> None:
+    """Nobody knows who had the queue; but without a change of the members and without a fault it stays where it is."""
+    for result in (
+        without_queues(110, leaves=80),
+        without_queues(110, to="m1", leaves=80),
+        without_queues(110, leaves=41),
+        without_queues(110, fault=105),
+        without_queues(110, to="m1", fault=60),
+    ):
+        assert result.verdict == Verdict.VALID, result.reason
+        assert [(e.rule, e.used) for e in result.excuses] == [("redelivered", 1)]
+    for to, name in (("m0", "redelivered-to-holder"), ("m1", "redelivered-late")):
+        for result in (
+            without_queues(110, to=to),
+            without_queues(110, to=to, leaves=120),
+            without_queues(110, to=to, fault=120),
+            without_queues(110, to=to, leaves=39),
+        ):
+            assert [(a.name, a.cases) for a in result.anomalies] == [(name, 1)]
+
+
 def killed(*, acking: bool) -> CheckResult:
     """A message that was popped by a process that was killed, and that never comes again although a member is there."""
     story = TimedStory()

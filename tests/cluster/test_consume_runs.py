@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer groups of RocketMQ's own Java clients on real servers: what they promise holds, and the judges see it."""
+"""Consumer groups of RocketMQ's own clients on real servers: what they promise holds, and the judges see it."""
 
 from __future__ import annotations
 
@@ -64,6 +64,20 @@ def test_members_that_poll_and_a_java_producer(tmp_path: Path) -> None:
         assert results[name]["verdict"] == "valid", ended.out
     one_way = [op for op in ended.ops if op.type == "info" and "one-way" in (op.error or "")]
     assert one_way, "the Java producer sent nothing one-way"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("listener", "failing"), [("concurrently", "0"), ("concurrently", "3"), ("orderly", "0")])
+def test_members_of_librocketmq(tmp_path: Path, listener: str, failing: str) -> None:
+    """The C++ client on nodes of their own: it gets messages, and each one names its broker group."""
+    quiet = ("--topology", "master-slave", "--nodes", "3", "--nemesis", "none", "--time-limit", "20")
+    how = ("--library", "native", "--listener", listener, "--failing", failing)
+    ended = run(*CONSUME, *quiet, *how, store=tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.results()["delivered"]["verdict"] == "valid", ended.out
+    deliveries = takes(ended.dir.load().history).deliveries
+    assert not [delivery for delivery in deliveries if ":?:" in delivery.key]
+    assert any(delivery.again for delivery in deliveries) == (failing != "0"), ended.out
 
 
 @pytest.mark.nightly

@@ -18,7 +18,7 @@ from toy_servers import LONG, run
 
 from infra.machines.api import InfraError
 from infra.systems.outcome import OutcomeType
-from infra.systems.rocketmq.clients import native_child
+from infra.systems.rocketmq.clients import missing_functions
 from infra.systems.rocketmq.clients.native import NativeProducer, native_library
 from infra.systems.rocketmq.clients.proxy import OUTCOMES, ProxyProducer, _line, _sent, outcome_of_code
 from infra.systems.rocketmq.clients.worker import NotStarted, Worker, WorkerError
@@ -184,12 +184,12 @@ def test_what_a_library_lacks_is_told_by_name(packages: Path, tmp_path: Path, mo
     monkeypatch.setattr(ctypes.CDLL, "__getattr__", ctypes.CDLL.__getattr__)  # put back afterwards
     library = tmp_path / "librocketmq.so"
     shutil.copy(_some_library(), library)
-    native_child.tolerate_missing_functions()
+    missing_functions.tolerate_missing_functions()
     loaded = ctypes.CDLL(str(library))
     assert loaded.CreateProducer() == -1
     loaded.cos.restype = ctypes.c_double
     assert loaded.cos(ctypes.c_double(0)) == 1.0
-    assert native_child._MISSING == ["CreateProducer"]
+    assert missing_functions.MISSING == ["CreateProducer"]
     with pytest.raises(AttributeError):
         _ = ctypes.CDLL(None).CreateProducer
 

@@ -211,6 +211,23 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
         ({"allocation": "circle", "library": "grpc-simple"}, "allocation is 'circle'; it needs --library remoting"),
         ({"grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple, and no --application"),
         ({"mode": "pop", "resets": "5s", "members": 1}, "resets is 5 s; with --mode pop only 0 is right"),
+        ({"library": "native", "application": "x"}, "with --application another one is right"),
+        ({"library": "native", "listener": "broadcast"}, "with --library native concurrently and orderly are right"),
+        ({"library": "native", "filter": "sql"}, "with --library native none and tag are right"),
+        ({"library": "native", "listener": "orderly", "failing": 1.0}, "it counts no attempts of an orderly listener"),
+        ({"library": "native", "max_attempts_again": 2}, "max_attempts_again is 2; with --library native it cannot be"),
+        ({"library": "native", "member_settings": ("unitMode=true",)}, "needs --library remoting or lite-pull"),
+        ({"library": "native", "resets": "5s", "members": 1}, "resets is 5 s; with --library native only 0 is right"),
+        (
+            {"library": "native", "group_changes_every": "9s", "members": 1},
+            "group_changes_every is 9 s; with --library",
+        ),
+        ({"library": "native", "mode": "pop"}, "mode is 'pop'; it needs --library remoting"),
+        ({"library": "native", "batch": 8}, "batch is 8; it needs --library remoting"),
+        ({"library": "native", "stuck": 2, "member_goes_every": "0s"}, "stuck is 2; it needs --library remoting"),
+        ({"library": "native", "failing": 1.0, "delay_level": 2}, "delay_level is 2; it needs --library remoting"),
+        ({"library": "native", "producer": "java", "requests": 1.0}, "requests is 1; it needs --producer java, --libr"),
+        ({"library": "native", "grpc_client": "5.0.8"}, "it needs --library grpc-push or grpc-simple"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], text: str) -> None:
@@ -327,6 +344,9 @@ def test_fifo_messages_have_message_groups_of_one_queue_each(library: str) -> No
         ({"mode": "pop"}, 85, False, False),
         ({"library": "grpc-push", "listener": "orderly"}, 95, False, True),
         ({"listener": "broadcast"}, None, False, False),
+        ({"library": "native"}, 80, True, False),
+        ({"library": "native", "listener": "orderly"}, 110, True, False),
+        ({"library": "native", "failing": 1.0}, None, False, False),
     ],
 )
 def test_how_long_a_queue_may_stand_still(
@@ -340,3 +360,38 @@ def test_how_long_a_queue_may_stand_still(
         assert progress is None
     else:
         assert (progress.limit, progress.holds, progress.in_order) == (limit_s * S, holds, in_order)
+
+
+@pytest.mark.parametrize(
+    ("options", "judges"),
+    [
+        ({}, ["delivered", "progress"]),
+        ({"listener": "orderly"}, ["delivered", "ordered", "progress"]),
+        ({"failing": 1.0}, ["delivered"]),
+    ],
+)
+def test_native_members_are_judged_by_what_their_library_shows(options: dict[str, Any], judges: list[str]) -> None:
+    """It reports no queues, commits when it likes, and sends all messages of a pull back if one of them fails."""
+    workload = ConsumeWorkload(
+        Plan(seed=1, concurrency=8, workload="consume", options={"library": "native", **options})
+    )
+    found = {judge.name: judge for judge in workload.judged(DeploymentRecord("toy", dict.fromkeys(NODES, "")))}
+    assert [name for name in found if name not in ("log", "replicas")] == judges
+    delivered: Any = found["delivered"]
+    quiet_s = 90 if options.get("failing") else 80
+    assert (delivered.holds, delivered.commits, delivered.quiet) == (True, False, quiet_s * S)
+    assert (workload.again, list(workload.kinds), workload.owning, workload.lags) == (16, [], False, False)
+
+
+@pytest.mark.parametrize(("library", "named"), [("native", True), ("remoting", False)])
+def test_messages_to_native_members_name_their_broker_group(library: str, named: bool) -> None:
+    options = {"library": library, "member_goes_every": "0s"}
+    workload = ConsumeWorkload(Plan(seed=1, rate=50, concurrency=8, workload="consume", options=options))
+    workload._places, workload.group = places(), "g"
+    client = _Answers()
+    ops = play_run(workload, lambda thread: client, 5, NODES, phases=("main",), final_s=2)
+    sends = [op for op in ops if op.f == "send" and op.type == "invoke"]
+    assert sends
+    for op in sends:
+        group = str(op.key).split(":")[1] if named else None
+        assert op.extra["properties"].get("broker") == group

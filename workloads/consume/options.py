@@ -16,6 +16,9 @@ from workloads.consume.group_changes import KINDS, Changes
 DIRECT: Final = ("remoting", "lite-pull")
 """The libraries that talk to the brokers."""
 
+NATIVE: Final = "native"
+"""The library librocketmq (C++), which talks to the brokers, and reports no queues."""
+
 PROXIED: Final = "remoting-proxy"
 """The library that talks to the proxies as to brokers."""
 
@@ -43,7 +46,8 @@ class ConsumeOptions:
     library: Library = option(
         "remoting",
         "The members' client: of the remoting protocol, a push consumer or one that polls (lite-pull), or a push "
-        "consumer through a proxy; of gRPC, a push or a simple consumer.",
+        "consumer through a proxy; of gRPC, a push or a simple consumer; or a push consumer of librocketmq, the C++ "
+        "client (native).",
     )
     grpc_client: GrpcClient = option(
         "5.1.0", "With --library grpc-push or grpc-simple: the version of `rocketmq-client-java`."
@@ -188,6 +192,11 @@ class ConsumeOptions:
         return self.library.startswith("grpc")
 
     @property
+    def native(self) -> bool:
+        """True if the members use librocketmq."""
+        return self.library == NATIVE
+
+    @property
     def fifo(self) -> bool:
         """True if the messages of a message group are in order."""
         return self.grpc and self.listener == "orderly"
@@ -216,6 +225,8 @@ class ConsumeOptions:
             raise PlanError(
                 f"listener is 'broadcast'; with --library {self.library} concurrently and orderly are right"
             )
+        if self.native:
+            self._check_native()
         if self.member_settings and (self.grpc or self.application is not None):
             raise PlanError("member_settings needs --library remoting or lite-pull, and no --application")
         if self.begins != "first" and self.application is not None:
@@ -315,6 +326,30 @@ class ConsumeOptions:
             )
         self._check_mode()
         self._check_changes()
+
+    def _check_native(self) -> None:
+        """Raises PlanError for options that librocketmq has no means for."""
+        if self.application is not None:
+            raise PlanError("library is 'native'; with --application another one is right")
+        if self.listener == "broadcast":
+            raise PlanError("listener is 'broadcast'; with --library native concurrently and orderly are right")
+        if self.filter == "sql":
+            raise PlanError("filter is 'sql'; with --library native none and tag are right: it filters by tags alone")
+        if self.failing and self.listener == "orderly":
+            raise PlanError(
+                "failing needs --listener concurrently with --library native: it counts no attempts of an orderly "
+                "listener"
+            )
+        if self.max_attempts_again != 1:
+            raise PlanError(
+                f"max_attempts_again is {self.max_attempts_again}; with --library native it cannot be set: brokers try "
+                "16 times again"
+            )
+        if self.member_settings:
+            raise PlanError("member_settings needs --library remoting or lite-pull")
+        for name in ("resets", "group_changes_every"):
+            if getattr(self, name):
+                raise PlanError(f"{name} is {getattr(self, name):g} s; with --library native only 0 is right")
 
     def _check_mode(self) -> None:
         """Raises PlanError for options that do not go with the mode."""

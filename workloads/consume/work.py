@@ -4,6 +4,7 @@
 The consumer reads the properties `fails` (so many attempts at it fail), `slow` (so many ms an attempt takes) and
 `stuck` (so many ms the first one takes), a
 simple consumer also `renewed` (so many ms it is hidden again, by request) and `twice` (it is acknowledged twice).
+A native consumer reads the broker group of a message from its property `broker`: its library does not report it.
 A push consumer replies to a message with `request`. A simple consumer requests the invisible duration `nacked` (in ms)
 for a message that failed; -1: one that ends when the first one does.
 """
@@ -25,6 +26,9 @@ SLOW_MS: Final = 300
 
 MESSAGE_GROUP: Final = "__SHARDINGKEY"
 """The property with the message group: of gRPC, `SystemProperties.message_group`."""
+
+BROKER: Final = "broker"
+"""The property with the broker group of a message, for consumers whose library does not report it."""
 
 _GROUPS: Final = 3
 """The number of message groups of each queue."""
@@ -68,6 +72,11 @@ class Work:
     def message_group(queue: int, message: int) -> Mapping[str, str]:
         """The property with the message group of a message. Each group has one queue, as with a proxy."""
         return {MESSAGE_GROUP: f"{queue}-{message % _GROUPS}"}
+
+    @staticmethod
+    def broker(group: str) -> Mapping[str, str]:
+        """The property with the broker group of a message."""
+        return {BROKER: group}
 
     def of(self, message: int) -> Mapping[str, str]:
         """The properties of a message."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer group of RocketMQ's own Java clients: every message is delivered, in order where that is promised.
+"""A consumer group of RocketMQ's own clients: every message is delivered, in order where that is promised.
 
-Each member is a process on a node of its own, and its consumer is the library's `DefaultMQPushConsumer`. Our own client
+Each member is a process on a node of its own, and its consumer is that of a library (`--library`), as a rule Java's
+`DefaultMQPushConsumer`. Our own client
 sends. Members crash, leave and join again. At the end they consume until nothing comes any more; then the harness reads
 every replica, so that it is known which messages the group should have got.
 """
@@ -22,7 +23,9 @@ from harness.generator import Generator, Invocation, Source
 from harness.plan.plan import Plan, PlanError
 from infra.machines.api import Share
 from infra.systems.rocketmq.applications.java import JavaProgram
+from infra.systems.rocketmq.applications.native import NativeProgram
 from infra.systems.rocketmq.applications.own import OwnProgram
+from infra.systems.rocketmq.applications.process import Program
 from infra.systems.rocketmq.servers import NAMESRV, PROXY
 from infra.systems.rocketmq.topologies.layout import PROXY_REMOTING
 from results.deployment import DeploymentRecord
@@ -90,6 +93,10 @@ _POP_INVISIBLE_S: Final = 10
 _TIMEOUT_MIN: Final = 1
 """The `consumeTimeout` of members with stuck messages (15 min by default); the library counts in whole minutes."""
 
+_NATIVE_LATER_S: Final = 25.0
+"""So much longer than the other clients librocketmq takes to find a queue: it looks for routes every 30 s, and has no
+setting for that (`MQClientFactory::updateTopicRouteInfo`)."""
+
 _TRIES: Final = 3
 
 _RESTORE: Final = 40
@@ -133,7 +140,9 @@ class ConsumeWorkload(MessageWorkload):
         self.grpc, self.fifo = self.options.grpc, self.options.fifo
         self.pops, self.popping = self.options.pops, self.options.popping
         self.changes = self.options.changes
-        self.again = again = _POPPED_AGAIN if self.grpc or self.popping else self.options.max_attempts_again
+        self.native = self.options.native
+        by_broker = self.grpc or self.popping or self.native
+        self.again = again = _POPPED_AGAIN if by_broker else self.options.max_attempts_again
         self.work = Work(
             self.options.failing,
             self.options.fails,
@@ -156,6 +165,7 @@ class ConsumeWorkload(MessageWorkload):
         self.quiet_s = QUIET_S + 2 + longest + (self.invisible_s + _REVIVED_S if self.grpc else 0)
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
         self.quiet_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
+        self.quiet_s += _NATIVE_LATER_S if self.native else 0
         # Members of a broadcast group are behind one by one, and a group that is reset is behind with what it had got:
         # nobody counts these messages.
         self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
@@ -168,7 +178,7 @@ class ConsumeWorkload(MessageWorkload):
         self.lags = self.direct and self.options.listener != "broadcast"
         # A member that was killed keeps the locks of its queues.
         locks = self.options.listener == "orderly"
-        self.settled_s = SETTLED_S + (LOCK_S if locks else 0)
+        self.settled_s = SETTLED_S + (LOCK_S if locks else 0) + (_NATIVE_LATER_S if self.native else 0)
         # With both, the final reads would have no time.
         self.astray_s = self.settled_s + (0 if locks else HEARTBEAT_S) + 3
         self._crew: Consumers | None = None
@@ -182,11 +192,13 @@ class ConsumeWorkload(MessageWorkload):
 
     @property
     def kinds(self) -> Sequence[str]:
-        return [] if self.options.library in DIRECT else [PROXY]
+        return [] if self.native or self.options.library in DIRECT else [PROXY]
 
     def shares(self) -> Sequence[Share]:
         if self.options.application is not None:
             return OwnProgram.shares(Path(self.options.application))
+        if self.native:
+            return NativeProgram.shares()
         return JavaProgram.shares(self.options.library, self.options.grpc_client)
 
     @property
@@ -197,7 +209,7 @@ class ConsumeWorkload(MessageWorkload):
         """Makes the topic and the group on every broker, and puts the program on the members' nodes."""
         self.group = f"members-{context.run}"
         await self.make(context, [self.group], fifo=[self.group] if self.fifo else [])
-        if self.grpc and self.options.begins == "first":
+        if (self.grpc or self.native) and self.options.begins == "first":
             await start_at_zero(self.places, self.group)
         record = context.deployment.record
         versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
@@ -245,11 +257,13 @@ class ConsumeWorkload(MessageWorkload):
             consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(versions[0]), self.options.application
-        program = (
-            JavaProgram(version, self.options.library, self.options.grpc_client)
-            if own is None
-            else OwnProgram(Path(own), version)
-        )
+        program: Program
+        if own is not None:
+            program = OwnProgram(Path(own), version)
+        elif self.native:
+            program = NativeProgram()
+        else:
+            program = JavaProgram(version, self.options.library, self.options.grpc_client)
         queues = self.places.keys if self.owning else ()
         self._crew = Consumers(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
@@ -287,6 +301,8 @@ class ConsumeWorkload(MessageWorkload):
             properties = self.work.of(op.value)
             if self.fifo:
                 properties = {**properties, **self.work.message_group(queue_of(op.key).number, op.value)}
+            if self.native:
+                properties = {**properties, **self.work.broker(queue_of(op.key).group)}
             return replace(op, extra={"properties": properties})
 
         others = gen.any_(self._requests(), send) if self.owning else send
@@ -394,7 +410,7 @@ class ConsumeWorkload(MessageWorkload):
         listener = self.options.listener
         wanted = self.wanted
         holds = not (self.grpc or self.popping)
-        commits = self.options.application is None
+        commits = self.options.application is None and not self.native
         delivered = Delivered(
             wanted, holds=holds, quiet_s=self.quiet_s - 2, in_order=self.pops and self.fifo, commits=commits
         )
@@ -403,7 +419,9 @@ class ConsumeWorkload(MessageWorkload):
         ]
         if listener == "orderly":
             of_group.append(Ordered(wanted, self.again, within=MESSAGE_GROUP if self.fifo else None, leased=self.pops))
-        if self.options.failing:
+        # librocketmq sends all messages of a pull back if one fails: attempts and their delays are not of one message.
+        together = self.native and bool(self.options.failing)
+        if self.options.failing and not together:
             of_group.append(
                 Retried(
                     self.again,
@@ -415,11 +433,12 @@ class ConsumeWorkload(MessageWorkload):
         if self.options.stuck:
             of_group.append(TimedOut(_TIMEOUT_MIN * 60))
         # A message that failed holds the others up; a change of the mode stops a member for up to 20 s; members that
-        # commit by hand pause their queues.
+        # commit by hand pause their queues; librocketmq may find a new master after 30 s.
         by_hand = self.options.commits == "by-hand"
-        if not (self.fifo and self.options.failing) and not self.options.mode_changes_every and not by_hand:
+        waiting = (self.fifo and self.options.failing) or self.options.mode_changes_every or by_hand or self.native
+        if not waiting:
             of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))
-        if listener != "broadcast":
+        if listener != "broadcast" and not together:
             stalls = max(self.quiet_s - 2, self.settled_s)
             of_group.append(Progress(stalls, wanted, holds=holds, in_order=self.fifo))
         every = deployment.traits.offsets_copied_s or 10.0

@@ -44,7 +44,8 @@ class Delivered:
     wanted  the tags that the group subscribes to; None: everything. holds: True if each queue belongs to one member;
             False: any member may get any message, and acknowledges it; then a committed offset proves nothing.
     commits members that hold queues commit their offsets as RocketMQ's Java clients do, every few seconds. False:
-            nobody knows when they do.
+            nobody knows when they do. If they report no queues either, a message may come again after a change of the
+            members, a fault or a change of master.
     quiet_s a group that has got nothing for so long, with members in it, has got all that it will get.
     in_order   members pop in order: a broker gives out all that it popped together again from the first message on that
             was not acknowledged.

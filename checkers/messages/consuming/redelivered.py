@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from checkers.base.cases import Case
 from checkers.base.timeline import RunTimeline, group_of
-from checkers.messages.consuming.calm import mode_times
+from checkers.messages.consuming.calm import changes_of, mode_times, presences
 from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.resets import BACK, MemberResets
 from checkers.messages.consuming.takes import Delivery, Takes
@@ -37,6 +37,10 @@ _HAND_S: Final = 2.0
 
 _ROUTES_S: Final = 35.0
 """So long after a change of master a client may commit to the former one: it asks for routes every 30 s."""
+
+_REBALANCED_S: Final = 60.0
+"""The longest time from a change of the members until all of them have the queues that follow from it: a heartbeat
+(30 s), and a look at the queues (20 s), with a reserve."""
 
 _SEEN_S: Final = 1.0
 """Members look at their queues every 50 ms, and report them beside their work: a delivery may come so long before the
@@ -83,6 +87,8 @@ class Redeliveries:
         self._told, self._scene, self._resets, self._changes = told, scene, resets, changes
         self._holds, self._commits, self._by_hand = holds, commits, bool(told.commits)
         self._modes = list(mode_times(run.history))
+        self._members = [span for each in presences(run.history, told) for span in changes_of(each, told.until)]
+        """The times in which a member came or went."""
         self._beside: dict[str, list[Delivery]] = {}
         """Queue -> what members popped from it in order."""
         for each in [*told.deliveries, *told.left] if in_order else []:
@@ -150,6 +156,8 @@ class Redeliveries:
     def _committed_before(self, before: Delivery, after: Delivery) -> str | None:
         """The reason why the group's offset may not have been behind a message; None: no reason exists."""
         key, usual = after.key, _MOVED
+        if not self._told.queues and not self._disturbed(before, after):
+            return None
         if after.life == before.life:
             if not self._told.moved(after.life, key, before.start, after.start):
                 return None
@@ -182,6 +190,18 @@ class Redeliveries:
             return self._settled[before.life, before.key].at(before.offset)
         at = self._told.committed(before.life, before.key, before.offset + 1)
         return _NEVER if at is None else at
+
+    def _disturbed(self, before: Delivery, after: Delivery) -> bool:
+        """True if something may have moved a queue between two deliveries of members that report no queues: a member
+        came or went, a fault, a change of master, or the group may have been off.
+        """
+        start, end = before.start - int(_REBALANCED_S * SECOND), after.start
+        return (
+            any(span.start <= end and span.end >= start for span in self._members)
+            or bool(self._scene.in_force(start, end))
+            or self._mastered(after.key, start, end)
+            or self._changes.closed(start, end)
+        )
 
     def _reports(self, life: Life, at: int) -> bool:
         """True if a process reported its queues already at a time (ns): a library may deliver before its start ends,

@@ -39,11 +39,13 @@ machine.
 _PIP_TIMEOUT_S: Final = 600
 
 
-def native_folder() -> Path:
+def native_folder(*, packaged: bool = False) -> Path:
     """rocketmq-client-python with its library: the system's librocketmq if it exists, else the one that the package
     `rocketmq` 0.4.4 carries (manylinux x86_64). Raises InfraError. 40 s the first time, then nothing.
+
+    packaged: always the second one, for nodes, which lack this machine's libraries.
     """
-    system = ctypes.util.find_library("rocketmq")
+    system = None if packaged else ctypes.util.find_library("rocketmq")
     return _made("native-system" if system else "native", NATIVE, () if system else LIBRARY)
 
 
