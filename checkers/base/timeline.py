@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from checkers.base.evidence import nodes_at
@@ -68,6 +69,16 @@ class RunTimeline:
     def masters_of(self, group: str | None) -> list[MasterPeriod]:
         """The nodes that reported themselves as master of a broker group (None: of any), in order of time."""
         return [r for r in self.master_periods if group is None or self._groups.get(r.node, group) == group]
+
+    def master_changes(self, group: str | None) -> list[tuple[int, int]]:
+        """The changes of the master of a broker group (None: of any), in order: each is after the last report of one
+        and not after the first report of the next (ns).
+        """
+        return [(min(old.until, new.since), new.since) for old, new in pairwise(self.masters_of(group))]
+
+    def changed_master(self, group: str | None, start: int, end: int) -> bool:
+        """True if the master of a broker group may have changed between two moments (ns)."""
+        return any(earliest <= end and start < latest for earliest, latest in self.master_changes(group))
 
     def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[MasterPeriod]:
         """The nodes that reported themselves as master around an interval, of a broker group or of all."""

@@ -27,7 +27,7 @@ GROUPS: Final[Mapping[str, Sequence[int]]] = {
     "reads": (2, 8, 31, 37, 65, 67, 69, 76, 78),
     "availability": (1, 4, 7, 10, 16, 21, 23, 25, 27, 28, 42, 49, 58, 61, 63, 64, 73, 74),
     "controllers": (13, 32, 33, 38, 39, 40, 60, 62, 66, 71),
-    "consumers": (6, 11, 26, 29, 30, 34, 35, 36, 41, 44, 45, 46, 50, 53, 72, 75, 80, 81, 82, 84, 85, 86, 87, 88),
+    "consumers": (6, 11, 26, 29, 30, 34, 35, 36, 41, 44, 45, 46, 50, 53, 72, 75, 80, 81, 82, 84, 85, 86, 87, 88, 89),
     "cost": (3, 9, 54, 56, 68),
 }
 """Name of a table on the page -> ids of its findings: what somebody notices first."""

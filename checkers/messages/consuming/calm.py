@@ -81,7 +81,7 @@ def fault_times(scene: RunTimeline, groups: Sequence[str], until: int) -> list[S
     more = int(HEARTBEAT_S * SECOND)
     found = [Span(f.start_ns, until if f.end_ns is None else f.end_ns + more) for f in scene.fault_intervals]
     for group in groups:
-        found += [Span(period.since, period.since + more) for period in scene.masters_of(group)[1:]]
+        found += [Span(earliest, latest + more) for earliest, latest in scene.master_changes(group)]
     return found
 
 

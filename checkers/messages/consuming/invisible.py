@@ -151,5 +151,4 @@ def _ends_alike(delivery: Delivery) -> bool:
 def _disturbed(scene: RunTimeline, first: Delivery, later: Delivery) -> bool:
     """True if a fault or a change of master may have brought a message again."""
     start = first.start - int(_BEFORE_S * SECOND)
-    changed = any(start < period.since <= later.start for period in scene.masters_of(group_of(later.key)))
-    return changed or bool(scene.in_force(start, later.start))
+    return scene.changed_master(group_of(later.key), start, later.start) or bool(scene.in_force(start, later.start))

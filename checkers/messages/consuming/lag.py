@@ -178,5 +178,4 @@ def _finished(taken: Takes, history: History) -> Mapping[str, set[int]]:
 def _disturbed(scene: RunTimeline, key: str, left: int, until: int) -> bool:
     """True if a fault or a change of master may have taken the last commits of a queue."""
     start = left - int(_COMMIT_S * SECOND)
-    changed = any(start < period.since <= until for period in scene.masters_of(group_of(key)))
-    return changed or bool(scene.in_force(start, until))
+    return scene.changed_master(group_of(key), start, until) or bool(scene.in_force(start, until))

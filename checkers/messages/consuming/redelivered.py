@@ -211,8 +211,8 @@ class Redeliveries:
         return bool(self._told.queues) and started is not None and started[0] <= at
 
     def _mastered(self, key: str, start: int, end: int) -> bool:
-        """True if a node took over as master of a queue's group between two times (ns): not the first one."""
-        return any(start < period.since <= end for period in self._scene.masters_of(group_of(key))[1:])
+        """True if the master of a queue's group may have changed between two times (ns)."""
+        return self._scene.changed_master(group_of(key), start, end)
 
     def _waited(self, before: Delivery, after: Delivery) -> bool:
         """True if a process popped a message in order together with an earlier one of the queue, which was not

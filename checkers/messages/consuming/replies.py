@@ -120,6 +120,6 @@ def _lost(call: Call, extra: Mapping[str, Any], deliveries: list[Delivery]) -> C
 
 
 def _disturbed(scene: RunTimeline, case: Case) -> bool:
-    masters = scene.masters_of(group_of(case.key or ""))
-    changed = any(case.start < period.since <= case.end for period in masters)
-    return changed or bool(scene.in_force(case.start, case.end))
+    return scene.changed_master(group_of(case.key or ""), case.start, case.end) or bool(
+        scene.in_force(case.start, case.end)
+    )

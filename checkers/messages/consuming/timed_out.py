@@ -80,5 +80,4 @@ class TimedOut:
 
 
 def _disturbed(scene: RunTimeline, first: Delivery, until: int) -> bool:
-    changed = any(first.start < period.since <= until for period in scene.masters_of(group_of(first.key)))
-    return changed or bool(scene.in_force(first.start, until))
+    return scene.changed_master(group_of(first.key), first.start, until) or bool(scene.in_force(first.start, until))

@@ -41,10 +41,10 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A push consumer whose work each message decides itself: its property `fails` says how many attempts fail, `slow` how
- * many milliseconds one takes, `stuck` how many the first one takes, and `level` the delay level that it names for the next attempt. With `replies`, it replies
- * to a message with the property `request` when it has succeeded.
+ * many milliseconds one takes, `stuck` how many the first one takes, and `level` the delay level that it names for the
+ * next attempt. With `replies`, it replies to a message with the property `request` when it has succeeded.
  *
- * The library acknowledges what it popped by itself, and only logs a refusal. A hook tells it. (5.1 calls no hook there.)
+ * The library acknowledges what it popped by itself, and only logs a refusal. A hook reports it.
  */
 final class PushConsumer implements Application.Part, RPCHook {
     private static final long LOOK_MS = 50;
@@ -55,8 +55,10 @@ final class PushConsumer implements Application.Part, RPCHook {
     private final String name;
     private final DefaultMQPushConsumer consumer;
     private final AtomicLong deliveries = new AtomicLong();
-    /** Handle of a popped message -> number of its delivery, until its acknowledgement is answered. */
+    /** Handle of a popped message -> number of its delivery, until its acknowledgement is sent. */
     private final Map<String, Long> popped = new ConcurrentHashMap<>();
+    /** Number of the request of an acknowledgement -> number of the delivery, until the answer. */
+    private final Map<Integer, Long> acking = new ConcurrentHashMap<>();
     private final Thread watch;
     private final DefaultMQProducer replies;
 
@@ -221,15 +223,22 @@ final class PushConsumer implements Application.Part, RPCHook {
 
     @Override
     public void doBeforeRequest(String address, RemotingCommand request) {
+        if (request.getCode() == RequestCode.ACK_MESSAGE) {
+            Long n = popped.remove(((AckMessageRequestHeader) request.readCustomHeader()).getExtraInfo());
+            if (n != null) {
+                acking.put(request.getOpaque(), n);
+            }
+        }
     }
 
+    /** 5.1 calls it without the request; an exception here would keep the answer from the consumer. */
     @Override
     public void doAfterResponse(String address, RemotingCommand request, RemotingCommand response) {
-        if (request.getCode() != RequestCode.ACK_MESSAGE) {
+        if (response == null || request != null && request.getCode() != RequestCode.ACK_MESSAGE) {
             return;
         }
-        Long n = popped.remove(((AckMessageRequestHeader) request.readCustomHeader()).getExtraInfo());
-        if (n != null && response != null && response.getCode() != ResponseCode.SUCCESS) {
+        Long n = acking.remove(response.getOpaque());
+        if (n != null && response.getCode() != ResponseCode.SUCCESS) {
             pipe.tell("ack-refused", "name", name, "n", n, "code", response.getCode());
         }
     }
