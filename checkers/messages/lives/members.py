@@ -164,7 +164,7 @@ class _Judged:
         end = self.times.get(each.life.ends, self.told.until)
         if end - max(each.at, self.began) < self.quiet:
             self.short += 1
-        elif self.scene.in_force(each.at, end) or self._mastered(each, end):
+        elif self.scene.in_force(each.at, end) or self.scene.changed_master(group_of(each.key), each.at, end):
             self.disturbed[again] += 1
         else:
             self.owed[again] += 1
@@ -181,10 +181,6 @@ class _Judged:
             return
         text = f"message {identity} of {life.topic}, which was deleted at {clock(ended)}, came at {clock(start)}"
         self.returned.append(Case(ended, start, [life.ended, op], text, life.topic))
-
-    def _mastered(self, each: _Sent, end: int) -> bool:
-        """True if a node took over as master of a queue's group before a time (ns): not the first one."""
-        return any(each.at < period.since <= end for period in self.scene.masters_of(group_of(each.key))[1:])
 
 
 def _missed(identity: Any, each: _Sent, end: int, again: bool) -> Case:
