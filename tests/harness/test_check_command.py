@@ -16,19 +16,13 @@ from checkers.linearizability import CasRegister, Linearizable, encode, verify_w
 from harness.check import history_options
 from harness.check.offline import check_paths
 from harness.check.report import CheckOptions
-from harness.cli.main import cli, guarded
 from results.formats import FORMATS, read_history, write_jsonl
 from results.history import History
 from results.op import Op
 from results.store import RunDir, Store
+from tests.commands import harness_lines as harness
 
 PORCUPINE = Path(__file__).parent.parent / "data" / "porcupine"
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, list[str], str]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    return code, output.out.splitlines(), output.err
 
 
 def write(path: Path, *ops: tuple[int, str, str, Any]) -> Path:

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import cli, guarded
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, list[str], str]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    return code, output.out.splitlines(), output.err
+from tests.commands import harness_lines as harness
 
 
 def lines(*values: Any) -> str:

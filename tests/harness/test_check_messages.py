@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sim.rocketmq import Bug, simulate
 
-from harness.cli.main import cli, guarded
 from results.formats import write_jsonl
 from results.op import Op
 from results.op_table import write_op_table
+from tests.commands import harness
 
 GOOD = (
     ("send", 1, [0, 1], {}),
@@ -32,12 +32,6 @@ CONSUMED = (
     ("committed", None, 1, {"group": "g"}),
     ("drain", None, {"committed": 1, "max": 1, "consumed_to": 1}, {"group": "g"}),
 )
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    return code, output.out, output.err
 
 
 def tool_data(count: int) -> dict[str, Any]:

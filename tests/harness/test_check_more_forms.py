@@ -17,14 +17,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import cli, guarded
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, list[str]]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    assert output.err == ""
-    return code, output.out.splitlines()
+from tests.commands import quiet_harness as harness
 
 
 def lines(*found: dict[str, Any]) -> str:

@@ -10,20 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import cli, guarded
+from tests.commands import quiet_harness as harness
 
 WROTE = '{"process":0,"type":"invoke","f":"write","value":1}\n{"process":0,"type":"ok","f":"write","value":1}\n'
 EVENTS = WROTE + '{"process":1,"type":"invoke","f":"read"}\n{"process":1,"type":"ok","f":"read","value":1}\n'
 RECORDS = (
     '{"client":0,"op":"write","value":1,"start":1,"end":2}\n{"client":1,"op":"read","value":1,"start":3,"end":4}\n'
 )
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, list[str]]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    assert output.err == ""
-    return code, output.out.splitlines()
 
 
 def listed(text: str) -> list[object]:

@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from harness.check.plots_page import NO_TIMES
-from harness.cli.main import cli, guarded
+from tests.commands import harness_lines as harness
 
 SECOND = 10**9
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, list[str], str]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    return code, output.out.splitlines(), output.err
 
 
 def written(path: Path, *objects: dict[str, Any]) -> Path:

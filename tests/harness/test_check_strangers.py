@@ -12,16 +12,10 @@ import pytest
 
 from checkers.linearizability.compiled import jit
 from harness.check.decision import DecisionTime
-from harness.cli.main import cli, guarded
+from tests.commands import harness_lines as harness
 
 Step = tuple[str, Any, Any]
 """f, argument, result"""
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, list[str], str]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    return code, output.out.splitlines(), output.err
 
 
 def events(*steps: Step, **more: Any) -> list[dict[str, Any]]:

@@ -13,15 +13,9 @@ import pytest
 from checkers.converging import CONVERGING
 from checkers.linearizability import MODELS
 from harness.check.templates import OPTIONS, RECORDERS, SCHEMA, TEMPLATES, schema, template
-from harness.cli.main import cli, guarded
 from results.formats import HistoryError, read_history
 from results.op import Op
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
-    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    return code, output.out, output.err
+from tests.commands import harness
 
 
 def test_every_model_has_a_template() -> None:

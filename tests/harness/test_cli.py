@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import cli, guarded
 from harness.parts.registry import workload_class
 from harness.parts.resolve import resolve
 from harness.plan.plan import Plan, ServerPlan
 from infra.machines import kept
 from infra.machines.keys import new_cluster_keys
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-
-
-def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = guarded(lambda: cli.main(list(argv), prog_name="harness", standalone_mode=False))
-    output = capsys.readouterr()
-    return code, output.out, output.err
+from tests.commands import harness
 
 
 @pytest.mark.parametrize(
