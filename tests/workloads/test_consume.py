@@ -164,6 +164,36 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
     assert crew.behind == 1, "the other message belongs to another member now"
 
 
+def test_each_process_of_a_broadcast_group_must_get_all() -> None:
+    """The end of a run waits for the one that lacks most; without the count each run waited for a minute of silence."""
+    crew = Consumers([None, None], None, {}, 1, shared=True)  # type: ignore[list-item]
+    told = {
+        "event": "delivered",
+        "n": 1,
+        "topic": "t",
+        "broker": "a",
+        "queue": 1,
+        "offset": 7,
+        "attempt": 0,
+        "body": "12",
+    }
+    crew.owe(12)
+    assert crew.behind == 0, "nobody is there"
+    m0, m1 = crew.seats.values()
+    for seat in (m0, m1):
+        seat.application, seat.joins = object(), 1  # type: ignore[assignment]
+    for seat, ok in ((m0, True), (m1, False)):
+        assert crew.behind == 1
+        hear(crew, seat, 1, told)
+        hear(crew, seat, 1, {"event": "done", "n": 1, "ok": ok})
+    assert crew.behind == 0, "a broadcast message does not come again, whatever its listener returned"
+    m1.joins = 2
+    crew.joined(m1)
+    hear(crew, m1, 1, told)
+    hear(crew, m1, 1, {"event": "done", "n": 1, "ok": True})
+    assert crew.behind == 1, "the new process gets it, too; the former one's report counts for nothing"
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -86,7 +86,7 @@ class Consumers(Crew[ConsumerSeat]):
         super().__init__(seats, program, {"do": "consume", **consume})
         self._again, self._queues, self._shared = again, queues, shared
         self._owed: set[Any] = set()
-        self._settled: set[Any] = set()
+        self._settled: dict[str, set[Any]] = {seat.name if shared else "": set() for seat in seats}
 
     def owe(self, message: Any) -> None:
         """Notes a message that was acknowledged, and that the group should get."""
@@ -98,8 +98,13 @@ class Consumers(Crew[ConsumerSeat]):
 
     @property
     def behind(self) -> int:
-        """The number of messages that the group should get, and has neither finished nor given up."""
-        self._owed -= self._settled.union(*(seat.unsure for seat in self.seats.values()))
+        """The number of messages that the group should get, and has neither finished nor given up. In a shared one
+        (broadcast), that of the member that lacks most: each new process gets all of them again.
+        """
+        if self._shared:
+            there = [seat.name for seat in self.seats.values() if seat.application is not None]
+            return max((len(self._owed - self._settled[name]) for name in there), default=0)
+        self._owed -= self._settled[""].union(*(seat.unsure for seat in self.seats.values()))
         return len(self._owed)
 
     @property
@@ -114,11 +119,18 @@ class Consumers(Crew[ConsumerSeat]):
 
     def joined(self, seat: ConsumerSeat) -> None:
         seat.owned = ()
+        if self._shared:
+            self._settled[seat.name].clear()
 
     def hear(self, seat: ConsumerSeat, event: Shown, life: int) -> None:
         done = seat.hear(event, life)
-        if done is not None and (done[2] or done[1] >= self._again):
-            self._settled.add(done[0])
+        if done is None:
+            return
+        if self._shared:
+            if life == seat.joins:
+                self._settled[seat.name].add(done[0])
+        elif done[2] or done[1] >= self._again:
+            self._settled[""].add(done[0])
 
     def show(self, fields: Mapping[str, Any]) -> Shown | None:
         return show(fields)

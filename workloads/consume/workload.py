@@ -166,9 +166,8 @@ class ConsumeWorkload(MessageWorkload):
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
         self.quiet_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
         self.quiet_s += _NATIVE_LATER_S if self.native else 0
-        # Members of a broadcast group are behind one by one, and a group that is reset is behind with what it had got:
-        # nobody counts these messages.
-        self.done_s = self.quiet_s if resets or self.options.listener == "broadcast" else DONE_S
+        # A group that is reset is behind with what it had got: nobody counts these messages.
+        self.done_s = self.quiet_s if resets else DONE_S
         # Twice: what was popped by a process that was killed may come when the group has been quiet for long already.
         self.drain_s = DRAIN_S + waits + 2 * self.quiet_s
         self.final_limit_s = self.drain_s + _READS_S
