@@ -43,6 +43,21 @@ _END_S: Final = 120
 _LIMIT: Final = 1 << 30
 """Bytes of one archive; a broker's has 37 MB."""
 
+_PROGRAMS: Final = "/var/lib/harness/class-data-of-programs"
+"""The folder of a node with the archives of programs that are no servers."""
+
+_STATS: Final = (
+    'java=$(readlink -f "$(command -v java)") && home=${java%/bin/java} && '
+    'stat -L -c "%n %s %Y" -- "$java" "$home/lib/modules" "$home/lib/server/libjvm.so" "$@"'
+)
+"""Shell: what a JVM compares before it takes an archive."""
+
+_REHEARSED_S: Final = 90
+"""The longest rehearsal of a program. One of a client takes 8 s on a machine that is busy."""
+
+_KEPT: Final = 4
+"""So many archives of a program stay in the cache; each has 20 MB."""
+
 _QUIET: Final = "-Xlog:cds*=off"
 """Without it, a JVM that cannot use an archive reports that in the server's log."""
 
@@ -171,3 +186,44 @@ def _dump_rules(kinds: Collection[str]) -> list[LaunchRule]:
         LaunchRule(Launch(jvm_options=[f"-XX:ArchiveClassesAtExit={_DUMPED}/{kind}.jsa", _QUIET]), kinds=[kind])
         for kind in kinds
     ]
+
+
+def of_program(node: Node, name: str, options: Sequence[str], path: Sequence[str], main: str, commands: str) -> str:
+    """Puts the archive of a Java program on a node, and returns its path there. If the cache has none for this JVM and
+    these jars (with their times), the node makes it: the program gets `commands` on stdin, and ends with them.
+
+    name  of its archives in the cache. options: its JVM options. path: its jars on the node. main: its main class.
+    Raises InfraError: the node has no Java or lacks a jar, or the program wrote no archive.
+    """
+    argv = [*options, "-cp", ":".join(path), main]
+    stats = node.run(["sh", "-c", _STATS, "stats", *path]).text
+    key = hashlib.sha256("\n".join([str(_RECIPE), *argv, commands, stats]).encode()).hexdigest()[:16]
+    there = f"{_PROGRAMS}/{name}.{key}.jsa"
+    if node.run(["test", "-f", there], check=False).code == 0:
+        return there
+    folder = cache_dir() / "class-data" / f"{name}.{key}"
+    archive = folder / "program.jsa"
+    with exclusive("class-data"):
+        if not _whole(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            dumped = f"{_DUMPED}/{name}.{key}.jsa"
+            dump = ["java", f"-XX:ArchiveClassesAtExit={dumped}", _QUIET, *argv]
+            node.run(["mkdir", "-p", _DUMPED])
+            node.run(["timeout", str(_REHEARSED_S - 10), *dump], stdin=commands.encode(), timeout_s=_REHEARSED_S)
+            made = node.read(dumped, _LIMIT)
+            node.run(["rm", "--", dumped])
+            with fresh(folder) as making:
+                (making / archive.name).write_bytes(made)
+                (making / _SUMS).write_text(json.dumps({archive.name: checksum_of(making / archive.name)}))
+                making.rename(folder)
+            _forget(name)
+    node.run(["sh", "-c", 'rm -f -- "$1".*.jsa', "rm", f"{_PROGRAMS}/{name}"])  # of a kept cluster, before a change
+    node.write(there, archive.read_bytes())
+    return there
+
+
+def _forget(name: str) -> None:
+    """Removes the oldest archives of a program from the cache."""
+    found = sorted((cache_dir() / "class-data").glob(f"{name}.*"), key=lambda folder: folder.stat().st_mtime)
+    for folder in found[:-_KEPT]:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import time
@@ -17,6 +18,10 @@ from infra.options import NoOptions
 from infra.systems import class_data
 from infra.systems.api import Launch, Server, ServerSettings
 from infra.systems.dledger.topology import DledgerTopology
+from infra.systems.rocketmq.applications.java import JavaProgram
+from infra.systems.rocketmq.applications.library import Library
+from infra.systems.rocketmq.applications.process import Application
+from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
 
 pytestmark = pytest.mark.cluster
@@ -71,3 +76,28 @@ def test_a_refused_archive_leaves_no_line_in_the_log(tmp_path: Path) -> None:
     with started(topology, [Share(tmp_path, path)]) as (server,):
         assert not mapped(server)
         assert "cds" not in server.node.run(["cat", server.log]).text
+
+
+@pytest.mark.parametrize("library", ["remoting", "grpc-push"])
+def test_a_member_maps_the_archive_of_its_program(library: Library) -> None:
+    """Half the processor time of a start is for classes, and a run has a dozen starts."""
+    program = JavaProgram("5.5.0", library)
+    shares = [Share(artifacts.fetch("5.5.0"), artifacts.lib("5.5.0")), *JavaProgram.shares(library)]
+    cluster = LocalBackend().provision(ClusterSpec(f"class-data-{time.time_ns():x}", 1, shares))
+    try:
+        (node,) = cluster.nodes
+        program.prepare()
+        program.install(node)
+        (archive,) = (word.partition("=")[2] for word in program.argv if "SharedArchiveFile" in word)
+        assert archive in asyncio.run(_maps(Application(node, "application", program.argv)))
+    finally:
+        cluster.destroy()
+
+
+async def _maps(application: Application) -> str:
+    """The list of the files that the process of an application has mapped."""
+    await application.start(30)
+    try:
+        return application.node.run(["cat", f"/proc/{application.pid}/maps"]).text
+    finally:
+        await application.kill()

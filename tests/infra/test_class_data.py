@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
-from infra.machines.api import ClusterSpec, InfraError, Share
+from infra.machines.api import ClusterSpec, Completed, InfraError, Share
 from infra.machines.backends.docker import DockerBackend, DockerOptions
 from infra.machines.backends.local import LocalBackend
 from infra.machines.backends.ssh import SshBackend
@@ -21,6 +21,7 @@ from infra.systems import class_data
 from infra.systems.api import Launch, LaunchRule, ServerSettings
 from infra.systems.class_data import Rehearsal, Rehearsed
 from infra.systems.dledger.topology import DledgerTopology
+from infra.systems.rocketmq.applications.java import JavaProgram
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
 from infra.systems.rocketmq.topologies.master_slave import MasterSlaveTopology
 
@@ -221,3 +222,82 @@ def test_where_none_can_be_made_servers_start_without(said: list[str], monkeypat
     assert archives(Machines(), said) == {}
     assert "the JVM of the store wrote no archive" in said[-1]
     assert not list((Path(os.environ["HARNESS_CACHE"]) / "class-data").iterdir()), "nothing half made is left"
+
+
+class ProgramNode:
+    """A node on which a Java program can be rehearsed. files: path -> content; `jvm` is what it says of its JVM and
+    jars. broken: the program writes no archive.
+    """
+
+    name = "c1"
+
+    def __init__(self, jvm: str = "java 1 2", *, broken: bool = False) -> None:
+        self.files: dict[str, bytes] = {}
+        self.jvm, self.broken, self.rehearsals = jvm, broken, 0
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", check: bool = True, **how: object) -> Completed:
+        code, out = 0, b""
+        match argv:
+            case ["sh", "-c", _, "stats", *_]:
+                out = self.jvm.encode()
+            case ["test", "-f", path]:
+                code = int(path not in self.files)
+            case ["timeout", _, "java", dump, *_]:
+                self.rehearsals += 1
+                if not self.broken:
+                    self.files[dump.partition("=")[2]] = b"classes of " + stdin
+            case ["rm", "--", path]:
+                del self.files[path]
+            case ["sh", "-c", _, "rm", start]:
+                self.files = {path: of for path, of in self.files.items() if not path.startswith(f"{start}.")}
+        return Completed(argv, code, out, b"", 0.1)
+
+    def read(self, path: str, limit: int = 0) -> bytes:
+        if path not in self.files:
+            raise InfraError(f"{self.name}: {path} is not there")
+        return self.files[path]
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        self.files[path] = data
+
+
+def of_program(node: ProgramNode, commands: str = "join") -> str:
+    return class_data.of_program(node, "member", ["-Xmx64m"], ["/lib/a.jar"], "Member", commands)  # type: ignore[arg-type]
+
+
+def test_a_program_is_rehearsed_once_for_all_nodes(said: list[str]) -> None:
+    nodes = [ProgramNode(), ProgramNode()]
+    (there,) = {of_program(node) for node in (*nodes, *nodes)}
+    assert [node.rehearsals for node in nodes] == [1, 0]
+    assert [node.files for node in nodes] == [{there: b"classes of join"}] * 2, "and nothing else is left"
+
+
+def test_a_program_is_rehearsed_again_for_another_jvm_and_other_commands(said: list[str]) -> None:
+    node = ProgramNode()
+    old = of_program(node)
+    node.jvm = "java 1 3"
+    assert of_program(node) != old
+    new = of_program(node, "leave")
+    assert node.rehearsals == 3
+    assert node.files == {new: b"classes of leave"}, "a kept node has only the one in use"
+    for i in range(9):
+        of_program(ProgramNode(str(i)))
+    assert len(list((Path(os.environ["HARNESS_CACHE"]) / "class-data").iterdir())) == 4
+
+
+def test_a_damaged_archive_of_a_program_is_made_again(said: list[str]) -> None:
+    """A JVM dies of one that is cut off."""
+    of_program(ProgramNode())
+    (archive,) = (Path(os.environ["HARNESS_CACHE"]) / "class-data").glob("*/program.jsa")
+    archive.write_text("classes")
+    node = ProgramNode()
+    there = of_program(node)
+    assert node.rehearsals == 1
+    assert node.files[there] == b"classes of join"
+
+
+def test_members_start_without_an_archive_where_none_can_be_made(said: list[str]) -> None:
+    program = JavaProgram("5.5.0", "remoting")
+    for broken in (True, False):
+        program.install(ProgramNode(broken=broken))  # type: ignore[arg-type]
+        assert any("SharedArchiveFile" in word for word in program.argv) is not broken

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import functools
+import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from infra.machines.api import Node, Share
+from infra.machines.api import InfraError, Node, Share
+from infra.systems import class_data
 from infra.systems.java import LOG, NO_PERF_FILE
 from infra.systems.maven import compile_jar, fetch_jars
 from infra.systems.rocketmq.applications.library import GrpcClient, Library
@@ -16,10 +19,13 @@ from infra.systems.rocketmq.servers import artifacts
 
 GRPC_VERSION: Final[GrpcClient] = "5.1.0"
 
+log = logging.getLogger("infra")
+
 _SOURCES: Final = Path(__file__).parent
 _MAIN: Final = "harness.client.Application"
 _JAR: Final = "/var/lib/harness/client/application-{version}.jar"
 _GRPC: Final = "/opt/harness/grpc-client"
+_NOWHERE: Final = "127.0.0.1:1"
 
 _OPTIONS: Final = (
     *("-Xms24m", "-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", NO_PERF_FILE),
@@ -46,6 +52,7 @@ class JavaProgram:
         self._version, self._library, self._grpc = version, library, grpc
         self._jar = _JAR.format(version=version)
         self._content = b""
+        self._archive: str | None = None
 
     @staticmethod
     def shares(library: Library, grpc: GrpcClient = GRPC_VERSION) -> Sequence[Share]:
@@ -58,12 +65,31 @@ class JavaProgram:
         self._content = (folder / "application.jar").read_bytes()
 
     def install(self, node: Node) -> None:
-        """Puts the jar on a node."""
+        """Puts the jar on a node, and the archive of its classes: half the processor time of a start is for them."""
         node.write(self._jar, self._content)
+        node.run(["touch", "-d", "@0", "--", self._jar])  # part of the archive's key
+        name = f"application-{self._version}-{self._library}"
+        try:
+            self._archive = class_data.of_program(node, name, _OPTIONS, self._path, _MAIN, self._rehearsal)
+        except InfraError as problem:
+            log.warning("%s: its applications start without an archive of class data: %s", node.name, problem)
 
     @property
     def argv(self) -> Sequence[str]:
+        archived = [] if self._archive is None else class_data.use(self._archive)
+        return ["java", *archived, *_OPTIONS, "-cp", ":".join(self._path), _MAIN]
+
+    @property
+    def _path(self) -> Sequence[str]:
         """The gRPC client has other classes of the same names as the servers' jars, so it comes first."""
         first = [f"{_GRPC}/rocketmq-client-java-{self._grpc}.jar"] if self._library.startswith("grpc") else []
-        path = ":".join([self._jar, *first, *artifacts.class_path(self._version)])
-        return ["java", *_OPTIONS, "-cp", path, _MAIN]
+        return [self._jar, *first, *artifacts.class_path(self._version)]
+
+    @property
+    def _rehearsal(self) -> str:
+        """Commands that load the classes of a member and of a producer. Nobody listens at these addresses."""
+        part = {"group": "rehearsal", "instance": "rehearsal", "nameservers": _NOWHERE, "proxies": _NOWHERE}
+        consume: dict[str, Any] = {"do": "consume", "name": "consumer", "library": self._library}
+        consume |= {"topics": ["rehearsal"], "orderly": False, "invisible_ms": 20_000}
+        produce = {"do": "produce", "name": "producer"}
+        return "".join(json.dumps({**each, **part}) + "\n" for each in (consume, produce))
