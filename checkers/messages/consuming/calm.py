@@ -77,11 +77,15 @@ def changes_of(presence: Presence, until: int) -> Iterator[Span]:
 
 
 def fault_times(scene: RunTimeline, groups: Sequence[str], until: int) -> list[Span]:
-    """The faults and the changes of masters, each with the time that heartbeats may take afterwards."""
+    """The faults and the changes of masters, each with the time that heartbeats may take afterwards; and the time after
+    the last report of a master, if a group never had one again: then nobody can answer a member's requests.
+    """
     more = int(HEARTBEAT_S * SECOND)
     found = [Span(f.start_ns, until if f.end_ns is None else f.end_ns + more) for f in scene.fault_intervals]
     for group in groups:
         found += [Span(earliest, latest + more) for earliest, latest in scene.master_changes(group)]
+        last = max((period.until for period in scene.masters_of(group)), default=until)
+        found.append(Span(min(last, until), until))
     return found
 
 
