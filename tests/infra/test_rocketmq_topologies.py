@@ -432,6 +432,17 @@ def test_the_start_command(tmp_path: Path) -> None:
     assert java[-3:] == ["org.apache.rocketmq.broker.BrokerStartup", "-c", BROKER_FILE]
 
 
+def test_a_dledger_broker_has_room_for_the_buffers_of_all_its_threads() -> None:
+    """DLedger keeps 4 MiB a thread that appends. With 192 MB a leader died when its 18 threads for retries began."""
+    topology = made("dledger-commitlog", kinds=["proxy"])
+    nodes = attached(topology)
+    argv = list(server(topology, nodes[0]).start_command())
+    heap = next(int(word[4:-1]) for word in argv if word.startswith("-Xmx"))
+    young, without_buffers, threads = heap / 3, 56, 14 + 18
+    assert heap - young > without_buffers + 4 * threads
+    assert "-Xmx192m" in server(topology, nodes[-1], "proxy").start_command()
+
+
 def test_servers_of_several_versions() -> None:
     """A rule lies over what holds for all; every version is shared with the nodes; a change shows at the next start."""
     topology = made(
