@@ -19,6 +19,7 @@ from infra.machines.api import InfraError
 from infra.systems.api import Server
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
+from infra.systems.rocketmq.topologies.layout import GROUP_OF_PROXIES
 from results.op import Op
 
 SETUP_LIMIT_S: Final = 60.0
@@ -114,12 +115,6 @@ class TopicLayout:
         return next((node for node, at in self.endpoints.items() if at == (host, int(port or 0))), None)
 
 
-PROXIES: Final = "CID_DefaultHeartBeatSyncerTopic"
-"""The group in which proxies report their clients to one another (`HeartbeatSyncer`). A broker that makes groups by
-itself, as is the default, makes this one for the first proxy; ours make none, and the proxies would ask for ever.
-"""
-
-
 def topic_layout(
     context: RunContext,
     topic: str,
@@ -146,7 +141,7 @@ def topic_layout(
         endpoints=Endpoints({s.node.name: s for s in context.deployment.servers() if s.group is not None}),
         nameservers=record.endpoints("namesrv"),
         controllers=record.endpoints("controller"),
-        consumers=(*consumers, *([PROXIES] if record.endpoints("proxy") else [])),
+        consumers=(*consumers, *([GROUP_OF_PROXIES] if record.endpoints("proxy") else [])),
         message_type=message_type,
         orderly=tuple(orderly),
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
+from toy_servers import LONG, ToyServer, free_port, run, serving
 
 from harness.run.servers import stop_all
 from infra.machines.api import InfraError, ProcessId, SettingsError
@@ -20,7 +21,7 @@ from infra.systems.api import REPLICATION, Launch, LaunchRule, Server, ServerSet
 from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
-from infra.systems.rocketmq.topologies import starting
+from infra.systems.rocketmq.topologies import base, starting
 from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
 from infra.systems.rocketmq.topologies.base import GIVEN, RocketmqTopology
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
@@ -430,6 +431,56 @@ def test_the_start_command(tmp_path: Path) -> None:
     assert java.index("-Xmx192m") < java.index("-Xmx300m") < java.index("-cp")
     assert "-Duser.home=/var/lib/harness/data/broker" in java
     assert java[-3:] == ["org.apache.rocketmq.broker.BrokerStartup", "-c", BROKER_FILE]
+
+
+def test_a_dledger_broker_has_room_for_the_buffers_of_all_its_threads() -> None:
+    """DLedger keeps 4 MiB a thread that appends. With 192 MB a leader died when its 18 threads for retries began."""
+    topology = made("dledger-commitlog", kinds=["proxy"])
+    nodes = attached(topology)
+    argv = list(server(topology, nodes[0]).start_command())
+    heap = next(int(word[4:-1]) for word in argv if word.startswith("-Xmx"))
+    young, without_buffers, threads = heap / 3, 56, 14 + 18
+    assert heap - young > without_buffers + 4 * threads
+    assert "-Xmx192m" in server(topology, nodes[-1], "proxy").start_command()
+
+
+def test_the_group_of_the_proxies_is_there_before_a_proxy_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker ignores the heartbeat of a group that it does not know, and the next one comes 30 s later: so long, in
+    a run, no proxy named the clients of the other one, and each queue had two owners.
+    """
+    did: list[object] = []
+
+    async def made_group(brokers: Sequence[tuple[str, int]], timeout_s: float) -> None:
+        did.append(("group", [host for host, _ in brokers]))
+
+    topology = made("controller", options={"brokers": 2}, kinds=["proxy"])
+    monkeypatch.setattr(
+        base,
+        "start_in_stages",
+        lambda stages, *_: did.append([each.kind for stage in stages for each in stage.servers]),
+    )
+    monkeypatch.setattr(base, "make_group_of_proxies", made_group)
+    monkeypatch.setattr(base, "read_back", lambda *_: None)
+    monkeypatch.setattr(topology, "await_serving", lambda timeout_s: did.append("serving"))
+    nodes = attached(topology)
+    topology.start_all()
+    servers, serving, group, proxies = did
+    assert servers == ["namesrv"] * 3 + ["controller"] * 3 + ["broker"] * 2
+    assert (serving, proxies) == ("serving", ["proxy"] * 2)
+    assert group == ("group", [node.address for node in nodes[:2]])
+
+
+def test_every_broker_gets_the_group_of_the_proxies() -> None:
+    async def test() -> None:
+        brokers, old_slave = [ToyServer(), ToyServer()], ToyServer(1, "Can't be created on a slave")
+        async with serving(brokers[0]) as one, serving(brokers[1]) as two, serving(old_slave) as three:
+            await starting.make_group_of_proxies([one, two, three], LONG)
+            assert [json.loads(b.last.body)["groupName"] for b in brokers] == ["CID_DefaultHeartBeatSyncerTopic"] * 2
+            assert len(old_slave.requests) == 1
+        with pytest.raises(InfraError, match="the group of the proxies was not made within"):
+            await starting.make_group_of_proxies([("127.0.0.1", await free_port())], LONG)
+
+    run(test)
 
 
 def test_servers_of_several_versions() -> None:

@@ -14,13 +14,14 @@ from harness.plan.plan import Plan, PlanError, ServerPlan
 from infra.machines.api import InfraError
 from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.protocol.sending import Sent
+from infra.systems.rocketmq.topologies.layout import GROUP_OF_PROXIES
 from results.deployment import DeploymentRecord, ServerRecord
 from results.op import Op
 from workloads.brokers import Beliefs, BrokerClient
 from workloads.clients import Foreign, Grpc, Native, Producer, Producers, Remoting
 from workloads.log import LogWorkload
 from workloads.masters import Masters
-from workloads.places import PROXIES, topic_layout
+from workloads.places import topic_layout
 from workloads.queue import QueueWorkload
 
 
@@ -70,7 +71,7 @@ def test_proxies_have_their_group() -> None:
     """Without it they never hear of one another's clients: seen in every run with proxies, once a second in a log."""
     assert topic_layout(context(), "log-7f", 2, ["g"]).consumer_groups == ("readers-7f", "g")
     proxy = ServerRecord("n2", "proxy", "n2", {"proxy": 8081})
-    assert topic_layout(context(proxy), "log-7f", 2, ["g"]).consumer_groups == ("readers-7f", "g", PROXIES)
+    assert topic_layout(context(proxy), "log-7f", 2, ["g"]).consumer_groups == ("readers-7f", "g", GROUP_OF_PROXIES)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,16 @@ WITH_LOCAL_PROXY: Final[Mapping[str, str]] = {
 }
 """A broker with a proxy inside."""
 
+WITH_DLEDGER: Final[Mapping[str, str]] = {
+    "-Xms32m": "small at first",
+    "-Xmx384m": (
+        "each thread that appends keeps a buffer of 4 MiB in the heap (DLedgerMmapFileStore.localEntryBuffer): 14 of a "
+        "leader without retries, and 18 more that deliver these (ScheduleMessageService)"
+    ),
+    "-XX:MaxDirectMemorySize=128m": "as any broker's",
+}
+"""A broker whose CommitLog is a DLedger log."""
+
 RESIDENT_MB: Final[Mapping[str, int]] = {NAMESRV: 130, CONTROLLER: 200, BROKER: 340, PROXY: 200}
 """The machine's memory that a server takes, in MB: checked before any server is started."""
 

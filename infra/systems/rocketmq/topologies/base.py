@@ -67,7 +67,7 @@ from infra.systems.rocketmq.topologies.layout import (
     proxies_inside,
 )
 from infra.systems.rocketmq.topologies.members import further_ports, further_settings
-from infra.systems.rocketmq.topologies.starting import check_space, read_back, stages_of
+from infra.systems.rocketmq.topologies.starting import check_space, make_group_of_proxies, read_back, stages_of
 from infra.systems.rocketmq.topologies.state import Addresses, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, values
 from infra.systems.starting import start_in_stages
@@ -422,8 +422,14 @@ class RocketmqTopology(ABC):
 
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
-        start_in_stages(stages_of(self._all()), deadline, timeout_s)
+        *before, proxies = stages_of(self._all())
+        start_in_stages(before, deadline, timeout_s)
         self.await_serving(max(1.0, deadline - time.monotonic()))
+        if proxies.servers:
+            nodes = [node for node in self._nodes if BROKER in self._places[node.name].kinds]
+            brokers = [(node.address, BROKER_PORT) for node in nodes]
+            asyncio.run(make_group_of_proxies(brokers, max(1.0, deadline - time.monotonic())))
+            start_in_stages([proxies], deadline, timeout_s)
         read_back(self._all(), self.settings_of, self._chosen, self.changing)
 
     def await_serving(self, timeout_s: float) -> None:

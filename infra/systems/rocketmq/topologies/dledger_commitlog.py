@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from infra.machines.api import InfraError, Node
 from infra.systems.api import REPLICATION, Server
-from infra.systems.rocketmq.servers import BROKER, settings
+from infra.systems.rocketmq.servers import BROKER, jvm, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.layout import BROKERS, DLEDGER_PORT, Layout, NodeRoles, first_nodes
 from infra.systems.settings import Default
@@ -55,6 +55,9 @@ class DledgerCommitlogTopology(RocketmqTopology):
                 "dLegerSelfId": node.name,
             }
         return own
+
+    def _heap(self, kind: str) -> Sequence[str]:
+        return list(jvm.WITH_DLEDGER) if kind == BROKER else super()._heap(kind)
 
     def _ports(self, kind: str) -> Mapping[str, int]:
         """The brokers copy by Raft, and their HA service is off."""

@@ -29,6 +29,11 @@ PROXY_REMOTING: Final = "proxy-remoting"
 """The name of the proxy's second port among its ports."""
 DLEDGER_PORT: Final = 40911
 
+GROUP_OF_PROXIES: Final = "CID_DefaultHeartBeatSyncerTopic"
+"""The group in which proxies report their clients to one another (`HeartbeatSyncer`). A broker that makes groups by
+itself, as is the default, makes this one for the first proxy; ours make none, and the proxies would ask for ever.
+"""
+
 QUORUM_SIZE: Final = 3
 """Name servers and controllers are on the first three nodes: the smallest number of controllers that outlives one."""
 

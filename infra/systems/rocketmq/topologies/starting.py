@@ -7,8 +7,10 @@ Nodes may share a machine (containers, namespaces): nodes with the same boot id 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -16,8 +18,11 @@ from typing import Final
 from infra.machines.api import InfraError, Node
 from infra.systems.java import DATA, LOG, JavaServer
 from infra.systems.mends.apply import require_applied
+from infra.systems.remoting.connection import RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY, jvm
 from infra.systems.rocketmq.topologies.files import find_mismatch, live_changes
+from infra.systems.rocketmq.topologies.layout import GROUP_OF_PROXIES
 from infra.systems.settings import properties
 from infra.systems.starting import Stage
 
@@ -81,6 +86,24 @@ _AT_ONCE: Final = 4
 """Small servers that start at one time."""
 
 _SETTINGS_S: Final = 10.0
+
+
+async def make_group_of_proxies(brokers: Sequence[tuple[str, int]], timeout_s: float) -> None:
+    """Makes the group on every broker, before any proxy starts: a broker ignores the heartbeat of a group that it does
+    not know (`ClientManageProcessor.heartBeat`), and the proxy sends the next one 30 s later. Until then it hears
+    nothing of the clients of others. Raises InfraError if a broker does not answer within `timeout_s`.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await asyncio.gather(*(_make_group(*broker, timeout_s) for broker in brokers))
+    except (RemotingError, TimeoutError) as problem:
+        raise InfraError(f"the group of the proxies was not made within {timeout_s:.0f} s: {problem}") from None
+
+
+async def _make_group(host: str, port: int, timeout_s: float) -> None:
+    async with BrokerAdmin(host, port, deadline_s=timeout_s) as broker:
+        with suppress(AdminError):  # a slave of before 5.2.0 refuses, and copies it from its master
+            await broker.create_group(GROUP_OF_PROXIES)
 
 
 def stages_of(servers: Sequence[JavaServer]) -> list[Stage]:
