@@ -435,3 +435,66 @@ def test_a_message_that_a_member_had_pulled_comes_soon(after: float, found: list
     assert [(e.rule, e.used, e.nearest_s) for e in result.excuses] == [
         ("deleted-message-returns", 1, after) for _ in [0] if not found
     ]
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ([["queues", 0, 1, ["t:a:0"]]], []),
+        # It had lost the queue, so it has dropped what it had pulled; what comes now is from the new life's queue.
+        ([["queues", 0, 1, ["t:a:0"]], ["queues", 0, 1, []], ["queues", 0, 1, ["t:a:0"]]], ["deleted-message-returns"]),
+        ([["queues", 0, 1, ["t:a:1"]]], ["deleted-message-returns"]),  # the queue is another member's
+    ],
+)
+def test_a_member_that_reports_its_queues_had_the_queue_since_the_deletion(
+    events: list[list[Any]], found: list[str]
+) -> None:
+    told = Joined()
+    first, *later = events
+    told.take(first)
+    two_lives(told)
+    for event in later:
+        told.take(event)
+    told.send(2, 0)
+    told.at += 5
+    told.deliver((0, 1), (0, 2))
+    told.kept = [(0, 2)]
+    result = told.members()
+    assert names(result) == found
+    assert [e.used for e in result.excuses] == [1] * (not found)
+
+
+@pytest.mark.parametrize(("before", "found"), [(True, ["deleted-message-returns"]), (False, [])])
+def test_a_process_that_started_after_the_deletion_had_pulled_nothing(before: bool, found: list[str]) -> None:
+    told = Joined()
+    told.make()
+    told.send(1, 0)
+    told.deliver((0, 1))
+    if before:
+        told.delete()
+    told.op("join", "", None, "m1-2", member="m1", topics=["t"])
+    told.op("take", "", None, [["started", 0, 2, "id"]], member="m1")
+    if not before:
+        told.delete()
+    told.make()
+    told.send(2, 0)
+    told.op("take", "", None, [["delivered", 0, 2, 1, "t:a:0", 0, 1, 0, None]], member="m1")
+    told.deliver((0, 2))
+    told.kept = [(0, 2)]
+    assert names(told.members()) == found
+
+
+@pytest.mark.parametrize(("got", "found"), [(True, []), (False, ["deleted-message-returns"])])
+def test_a_retry_after_the_deletion_is_of_a_message_that_the_group_had(got: bool, found: list[str]) -> None:
+    told = Joined()
+    told.make()
+    told.send(1, 0)
+    if got:
+        told.deliver((0, 1))
+    told.delete()
+    told.make()
+    told.send(2, 0)
+    told.take(["delivered", 0, 1, 9, "%RETRY%g:a:0", 0, 1, 1, None])
+    told.deliver((0, 2))
+    told.kept = [(0, 2)]
+    assert names(told.members()) == found

@@ -290,6 +290,34 @@ def test_a_popped_message_is_forgotten_whose_new_duration_ends_with_the_old_one_
     assert run("SameEnd", [str(tmp_path), duration], mends)[-1] == records
 
 
+@pytest.mark.parametrize(("mends", "queues"), [([], "[0, 1, 2, 3, 4]"), ([83], "[0, 1]")])
+def test_a_message_goes_back_to_a_queue_that_its_retry_topic_does_not_have_unless_mended(
+    mends: Sequence[int], queues: str, run: Run, tmp_path: Path
+) -> None:
+    """The topic has two queues, and `retryQueueNums` is five since."""
+    assert run("SentBack", [str(tmp_path)], mends)[-1] == queues
+
+
+@pytest.mark.parametrize(
+    ("mends", "handles", "renewed"),
+    [([], "304", "304"), ([], "2000", "304"), ([84], "304", "304"), ([84], "2000", "2000")],
+)
+def test_a_proxy_renews_as_many_handles_as_its_pool_has_places_unless_mended(
+    mends: Sequence[int], handles: str, renewed: str, run: Run, tmp_path: Path
+) -> None:
+    """Four threads and 300 places."""
+    assert run("Renewals", [str(tmp_path), handles], mends)[-1] == renewed
+
+
+@pytest.mark.parametrize(
+    ("mends", "found"), [([], "none, none, none, questions 1"), ([90], "none, 1.2.3.4:5, 1.2.3.4:5, questions 2")]
+)
+def test_a_proxy_does_not_find_a_broker_that_is_back_unless_mended(
+    mends: Sequence[int], found: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Back", [str(tmp_path)], mends)[-1] == found
+
+
 @pytest.mark.parametrize(
     ("mends", "master", "slave"),
     [

@@ -19,7 +19,7 @@ from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consumer_times import QUIET_S
 from checkers.messages.consuming.stored import Stored, stored
-from checkers.messages.consuming.takes import Takes, takes
+from checkers.messages.consuming.takes import Delivery, Takes, takes
 from checkers.messages.lives.split import NEVER, Life, Lives, split
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
@@ -31,6 +31,9 @@ from results.verdict import CheckResult, Excuse
 _CACHED_S: Final = 30.0
 """The longest time after a deletion for which members deliver what they had pulled before: at most 1,000 messages of a
 queue (`pullThresholdForQueue`)."""
+
+_LOOK_S: Final = 1.0
+"""A process reports within this time that it lost a queue; it looks 20 times a second."""
 
 
 class MembersOfLives:
@@ -78,7 +81,7 @@ class MembersOfLives:
         if judged.disturbed[False]:
             excuses.append(Excuse("undelivered", judged.disturbed[False], why))
         if judged.cached:
-            why = "a member had pulled it before the deletion"
+            why = "the same process ran, and had the queue, at the deletion and from then on"
             nearest = max(judged.cached) / SECOND
             excuses.append(Excuse("deleted-message-returns", len(judged.cached), why, _CACHED_S, round(nearest, 3)))
         reason = f"{many(stats['messages'], 'message')} for the group, {stats['again']:,} of topics made again"
@@ -119,8 +122,8 @@ class _Judged:
     owed      True if a message is of a life after the first one -> the number of those that the group was owed.
     missed    messages of lives that ended, which the group had time for. waiting: of those that last to the end.
     silent    the time (ns) from the last delivery, or from the last message that waits, to the end.
-    returned  deliveries of messages of an earlier life. cached: the times (ns) after the deletion of those that a
-              member may have pulled before.
+    returned  deliveries of messages of an earlier life. cached: the times (ns) after the deletion of those that the
+              process may have pulled before.
     short     messages of lives that ended before a member had to get them. disturbed: the number of others that a fault
               may have kept from it, as `owed`.
     """
@@ -156,7 +159,7 @@ class _Judged:
         for delivery in told.deliveries:
             old = sent.get(delivery.id)
             if old is not None and old.life is not None and old.life.ended != NEVER:
-                self._old(delivery.start, delivery.op, delivery.id, old.life, lives)
+                self._old(delivery, old.life, lives)
 
     def _ended(self, identity: Any, each: _Sent, again: bool) -> None:
         """Judges a message of a life that ended, and that the group did not get."""
@@ -170,17 +173,34 @@ class _Judged:
             self.owed[again] += 1
             self.missed.append(_missed(identity, each, end, again))
 
-    def _old(self, start: int, op: int, identity: Any, life: Life, lives: Lives) -> None:
-        """Judges a delivery (at a time, ns) of a message whose topic was deleted."""
+    def _old(self, delivery: Delivery, life: Life, lives: Lives) -> None:
+        """Judges a delivery of a message whose topic was deleted."""
         later = [other for other in lives.of[life.topic] if other.number > life.number and other.made != NEVER]
+        start = delivery.start
         if not any(self.times[other.made] <= start for other in later):
             return
         ended = self.times[life.ended]
-        if start - ended <= int(_CACHED_S * SECOND):
+        if start - ended <= int(_CACHED_S * SECOND) and self._pulled(delivery, ended):
             self.cached.append(start - ended)
             return
-        text = f"message {identity} of {life.topic}, which was deleted at {clock(ended)}, came at {clock(start)}"
-        self.returned.append(Case(ended, start, [life.ended, op], text, life.topic))
+        text = f"message {delivery.id} of {life.topic}, which was deleted at {clock(ended)}, came at {clock(start)} to "
+        text += str(delivery.life)
+        self.returned.append(Case(ended, start, [life.ended, delivery.op], text, life.topic))
+
+    def _pulled(self, delivery: Delivery, at: int) -> bool:
+        """True if the process may have pulled a message before a time (ns): it ran then, and has kept the queue since,
+        if it reports its queues. A client that loses a queue drops what it has pulled from it. A retry is one if the
+        group had got the message before that time.
+        """
+        life = delivery.life
+        if delivery.again:
+            return any(other.id == delivery.id and other.start < at for other in self.told.deliveries)
+        if life not in self.told.started or self.told.started[life][0] >= at:
+            return False
+        hold = self.told.hold(life, delivery.key, at)
+        if hold is None:
+            return not self.told.queues.get(life)
+        return hold.until >= delivery.start - int(_LOOK_S * SECOND)
 
 
 def _missed(identity: Any, each: _Sent, end: int, again: bool) -> Case:
