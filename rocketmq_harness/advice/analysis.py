@@ -55,6 +55,7 @@ GROUPS: Final[Mapping[str, Sequence[int]]] = {
         89,
         90,
         91,
+        92,
     ),
     "cost": (3, 9, 54, 56, 68),
 }
