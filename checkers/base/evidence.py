@@ -13,7 +13,11 @@ from typing import Any
 from results.reading import log_lines
 from results.record import RunRecord
 
-_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,](\d{3})")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MOMENT = rf"(\d{{4}})-(\d\d|{'|'.join(_MONTHS)})-(\d\d)[ T](\d\d:\d\d:\d\d)"
+"""Pattern of a date and a time of day as RocketMQ and its clients log them; librocketmq names the month."""
+
+_STAMP = re.compile(rf"^\[?{MOMENT}[.,](\d{{3}})")
 _LINES = 12
 _MAIN = ("server.log", "broker.log")
 """The logs of the servers that hold data: DLedger's, and RocketMQ's broker's."""
@@ -48,8 +52,8 @@ def own_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[str]:
     begun = str(environment.get("begun_at") or "").replace("T", " ")[:23]
     ours, sure = True, not begun
     for line in log_lines(path):
-        if not sure and (found := _STAMP.match(line)):
-            sure = ours = f"{found[1]} {found[2]}.{found[3]}" >= begun
+        if not sure and (stamp := _stamp(line)):
+            sure = ours = stamp >= begun
         if ours:
             yield line
 
@@ -58,14 +62,28 @@ def stamped_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[
     """The lines of the run (`own_lines`) with their time in ns since its start, or None if no stamp or start is
     known.
 
-    Lines start with `yyyy-mm-dd HH:MM:SS.mmm`, in UTC; `environment["started_at"]` is the run's start (ISO 8601, UTC).
+    Lines start with `yyyy-mm-dd HH:MM:SS.mmm`, in UTC, or `[yyyy-Mon-dd HH:MM:SS.mmm`, as those of librocketmq;
+    `environment["started_at"]` is the run's start (ISO 8601, UTC).
     """
     begun = environment.get("started_at")
     start = _moment(str(begun)) if begun else None
     for line in own_lines(path, environment):
-        found = _STAMP.match(line)
-        at = _moment(f"{found[1]}T{found[2]}.{found[3]}000") if found and start else None
+        stamp = _stamp(line)
+        at = _moment(f"{stamp}000") if stamp and start else None
         yield None if at is None or start is None else int((at - start).total_seconds() * 1_000_000_000), line
+
+
+def _stamp(line: str) -> str | None:
+    """The stamp of a line as `yyyy-mm-dd HH:MM:SS.mmm`."""
+    found = _STAMP.match(line)
+    return f"{written(found)}.{found[5]}" if found else None
+
+
+def written(moment: re.Match[str]) -> str:
+    """A match of MOMENT as `yyyy-mm-dd HH:MM:SS`."""
+    year, month, day, time = moment.groups()[:4]
+    number = f"{_MONTHS.index(month) + 1:02}" if month in _MONTHS else month
+    return f"{year}-{number}-{day} {time}"
 
 
 def _moment(text: str) -> datetime | None:

@@ -26,6 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Final, cast
 
+from checkers.base.evidence import MOMENT, written
 from harness.findings.patterns import LINE, words_of
 from harness.findings.record import Finding
 from harness.findings.signature import FOLLOWS_S
@@ -49,7 +50,7 @@ NO_TEXT: Final = "not text"
 SHOWN: Final = 300
 """Characters of a line that are kept."""
 
-_STAMP: Final = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
+_STAMP: Final = re.compile(rf"\b{MOMENT}")
 _STAMPED: Final = 200
 """The stamp is in so many characters from the start of a line: something may stand before it."""
 
@@ -245,7 +246,7 @@ def _time(lines: Sequence[bytes], at: int, before: bytes) -> str:
 
 def _stamp(data: bytes) -> str:
     found = _STAMP.search(_text(data.lstrip(b"\0")[:_STAMPED]))
-    return f"{found[1]} {found[2]}" if found else ""
+    return written(found) if found else ""
 
 
 def _text(data: bytes) -> str:

@@ -54,6 +54,8 @@ GROUPS: Final[Mapping[str, Sequence[int]]] = {
         88,
         89,
         90,
+        91,
+        92,
     ),
     "cost": (3, 9, 54, 56, 68),
 }

@@ -660,14 +660,14 @@ def shared_queues(
     unnamed_s: float = 0.0,
     ghost_s: float = 0.0,
     proxies: bool = False,
-    master_until: int | None = None,
+    master_until: float | None = None,
 ) -> CheckResult:
     """Two members and two queues; m1 crashes at 20 s, and m0 has its queue so long after that.
 
     twice    m0 has it from the start, and gives it up so long after m1's start. fault: a fault of a second ends then.
     unnamed_s, ghost_s   so long after the start of m0, and the end of m1, the broker has not noticed.
     proxies  the members have proxies: that of n2 has not noticed, and that of n1 notices at once.
-    master_until  n1 reports itself as master until then, and does not answer from then on.
+    master_until   the broker reports to be master until then, and later does not answer; None: it reports nothing.
     """
     story = TimedStory()
     crash, start = 20.0, 1.0
@@ -699,8 +699,8 @@ def shared_queues(
         at = ends if member == "m0" or twice else 15.0
         shown = [[kind, int((at + 0.01 - when) * S), 1, *rest] for when, (kind, *rest) in events]
         story.call(at, "take", None, None, shown, group="g", member=member)
-    roles = [] if master_until is None else [(at, "leader" if at <= master_until else "silent") for at in range(90)]
-    seen = [Observation(at * S, "n1", role, term=1, extra={"broker_name": "a"}) for at, role in roles]
+    roles = [] if master_until is None else ["leader" if s <= master_until else "silent" for s in range(90)]
+    seen = [Observation(s * S, "n1", role, extra={"broker_name": "a"}) for s, role in enumerate(roles)]
     return Groups().check(story.run(observations=seen))
 
 
@@ -743,16 +743,13 @@ def test_a_fault_grants_heartbeats_and_no_more() -> None:
     assert [a.name for a in shared_queues(57.0, fault=21.0).anomalies] == ["queue-unowned"]
 
 
-def test_without_a_master_to_the_end_nobody_can_share_the_queues() -> None:
-    """Seen after a failure of power that no broker outlived (finding 16): the members were blamed for queues that nobody
-    could give them. A group that had its master for long enough is judged, and so is one whose master is unknown.
-    """
-    gone = shared_queues(99.0, master_until=40)
-    assert gone.verdict == Verdict.UNKNOWN, gone.reason
-    assert "queue without the right owners at the end" in gone.reason
-    for there in (50, None):
-        bad = shared_queues(99.0, master_until=there)
-        assert [a.name for a in bad.anomalies] == ["queue-unowned"], bad.reason
+def test_without_any_master_nobody_can_share_queues() -> None:
+    """Seen after a failure of power: no broker came back, and two queues of a dead member stayed without an owner."""
+    lasting = shared_queues(80.0, ghost_s=80.0, master_until=44.0)
+    assert lasting.verdict == Verdict.UNKNOWN, lasting.reason
+    bad = shared_queues(80.0, master_until=47.0)
+    assert [a.name for a in bad.anomalies] == ["queue-unowned"], bad.reason
+    assert shared_queues(26.0, master_until=90.0).verdict == Verdict.INVALID, "there is a master"
 
 
 def test_a_queue_without_owner_at_the_end_is_not_called_good() -> None:

@@ -461,12 +461,18 @@ def test_the_group_of_the_proxies_is_there_before_a_proxy_starts(monkeypatch: py
     )
     monkeypatch.setattr(base, "make_group_of_proxies", made_group)
     monkeypatch.setattr(base, "read_back", lambda *_: None)
-    monkeypatch.setattr(topology, "await_serving", lambda timeout_s: did.append("serving"))
+    monkeypatch.setattr(base, "Looks", lambda servers, deadline: did.append({s.kind for s in servers}))
+
+    async def serving(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(base, "missing", serving)
     nodes = attached(topology)
     topology.start_all()
-    servers, serving, group, proxies = did
+    servers, running, group, proxies = did
     assert servers == ["namesrv"] * 3 + ["controller"] * 3 + ["broker"] * 2
-    assert (serving, proxies) == ("serving", ["proxy"] * 2)
+    assert running == {"namesrv", "controller", "broker"}, "no proxy runs while the brokers are awaited"
+    assert proxies == ["proxy"] * 2
     assert group == ("group", [node.address for node in nodes[:2]])
 
 

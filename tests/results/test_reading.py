@@ -224,6 +224,13 @@ def test_a_long_line_of_a_log_is_cut_and_the_next_is_read(tmp_path: Path) -> Non
     assert [at for at, _ in stamped_lines(log, {"started_at": "noon"})] == [None] * 4
 
 
+def test_the_times_of_librocketmq(tmp_path: Path) -> None:
+    log = tmp_path / "38_rocketmq-cpp.log.0"
+    log.write_text("[2026-Nov-30 13:58:12.999999](info):old\n[2026-Nov-30 13:58:14.250001](info):own[f:1]\n")
+    environment = {"begun_at": "2026-11-30T13:58:13.000000+00:00", "started_at": "2026-11-30T13:58:13.250000+00:00"}
+    assert list(stamped_lines(log, environment)) == [(10**9, "[2026-Nov-30 13:58:14.250001](info):own[f:1]")]
+
+
 def test_lines_of_earlier_runs_on_the_cluster(tmp_path: Path) -> None:
     """A kept cluster's log goes on. A clock that a fault sets back brings no earlier run."""
     log = tmp_path / "broker.log"

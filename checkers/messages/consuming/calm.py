@@ -77,15 +77,17 @@ def changes_of(presence: Presence, until: int) -> Iterator[Span]:
 
 
 def fault_times(scene: RunTimeline, groups: Sequence[str], until: int) -> list[Span]:
-    """The faults and the changes of masters, each with the time that heartbeats may take afterwards; and the time after
-    the last report of a master, if a group never had one again: then nobody can answer a member's requests.
+    """The faults and the changes of masters, each with the time that heartbeats may take afterwards; and the end of a
+    run in which no broker of all these groups reported to be master: members have nobody to ask about their group.
     """
     more = int(HEARTBEAT_S * SECOND)
     found = [Span(f.start_ns, until if f.end_ns is None else f.end_ns + more) for f in scene.fault_intervals]
     for group in groups:
         found += [Span(earliest, latest + more) for earliest, latest in scene.master_changes(group)]
-        last = max((period.until for period in scene.masters_of(group)), default=until)
-        found.append(Span(min(last, until), until))
+    last = [max((each.until for each in scene.masters_of(group)), default=None) for group in groups]
+    reported = max((seen.time for seen in scene.run.observations), default=0)
+    if last and None not in last and (since := max(at for at in last if at is not None)) < min(reported, until):
+        found.append(Span(since, min(reported, until)))
     return found
 
 

@@ -424,7 +424,8 @@ class RocketmqTopology(ABC):
         deadline = time.monotonic() + timeout_s
         *before, proxies = stages_of(self._all())
         start_in_stages(before, deadline, timeout_s)
-        self.await_serving(max(1.0, deadline - time.monotonic()))
+        started = [server for stage in before for server in stage.servers]
+        self._await_serving(started, max(1.0, deadline - time.monotonic()))
         if proxies.servers:
             nodes = [node for node in self._nodes if BROKER in self._places[node.name].kinds]
             brokers = [(node.address, BROKER_PORT) for node in nodes]
@@ -436,8 +437,12 @@ class RocketmqTopology(ABC):
         """Waits until every replica has joined its group, name servers know them all, and every master has stored a
         message. Raises InfraError that names the missing part, and the end of the log of a server that has ended.
         """
+        self._await_serving(self._all(), timeout_s)
+
+    def _await_serving(self, started: Sequence[JavaServer], timeout_s: float) -> None:
+        """As `await_serving`, while only some servers were started: the others do not run yet."""
         deadline = time.monotonic() + timeout_s
-        looks = Looks(self._all(), deadline)
+        looks = Looks(started, deadline)
         while (what := asyncio.run(missing(self._addresses(), _ASK_S))) is not None:
             looks.must_run()
             if time.monotonic() > deadline:
