@@ -11,6 +11,7 @@ from typing import Final
 from infra.machines.api import Node, Share
 from infra.systems.java import LOG, NO_PERF_FILE
 from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.mends.apply import client_options
 from infra.systems.rocketmq.applications.library import GrpcClient, Library
 from infra.systems.rocketmq.servers import artifacts
 
@@ -38,12 +39,16 @@ def grpc_jars(version: GrpcClient = GRPC_VERSION) -> Path:
 
 
 class JavaProgram:
-    """The application with the client of one version; implements `applications.process.Program`. grpc: the version of
-    the gRPC client.
+    """The application with the client of one version; implements `applications.process.Program`.
+
+    grpc   the version of the gRPC client.
+    mends  ids of the run's mends: those of clients are for the remoting client.
     """
 
-    def __init__(self, version: str, library: Library, grpc: GrpcClient = GRPC_VERSION) -> None:
-        self._version, self._library, self._grpc = version, library, grpc
+    def __init__(
+        self, version: str, library: Library, grpc: GrpcClient = GRPC_VERSION, mends: Sequence[int] = ()
+    ) -> None:
+        self._version, self._library, self._grpc, self._mends = version, library, grpc, mends
         self._jar = _JAR.format(version=version)
         self._content = b""
 
@@ -64,6 +69,8 @@ class JavaProgram:
     @property
     def argv(self) -> Sequence[str]:
         """The gRPC client has other classes of the same names as the servers' jars, so it comes first."""
-        first = [f"{_GRPC}/rocketmq-client-java-{self._grpc}.jar"] if self._library.startswith("grpc") else []
+        grpc = self._library.startswith("grpc")
+        first = [f"{_GRPC}/rocketmq-client-java-{self._grpc}.jar"] if grpc else []
+        mended = () if grpc else client_options(self._mends, self._version)
         path = ":".join([self._jar, *first, *artifacts.class_path(self._version)])
-        return ["java", *_OPTIONS, "-cp", path, _MAIN]
+        return ["java", *_OPTIONS, *mended, "-cp", path, _MAIN]
