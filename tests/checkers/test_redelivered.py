@@ -147,6 +147,19 @@ def test_a_former_owner_that_goes_late_may_commit_an_older_offset() -> None:
     assert names(both(50)) == [("redelivered-late", 1)]
 
 
+@pytest.mark.parametrize(("left", "found"), [(15.0, False), (20.0, True)])
+@pytest.mark.parametrize("before", [[], [(0.5, ["queues", [QUEUE]]), (0.9, ["queues", []])]])
+def test_a_delivery_before_the_report_of_its_queue_is_judged_by_the_same_limit(
+    before: list[tuple[float, list[Any]]], left: float, found: bool
+) -> None:
+    """Members report a queue up to a second after they get its first message. m1 may also have had it long ago."""
+    m0 = [(1.0, ["queues", [QUEUE]]), *work(1, 2.0), *work(2, 2.0, 1), (left, ["queues", []])]
+    m1 = [(0.4, ["started", "m1@1"]), *before, *work(1, left + 0.1), (left + 0.3, ["queues", [QUEUE]])]
+    result = judged({"m0": sorted(m0), "m1": sorted(m1)}, holds=True)
+    assert names(result) == [("redelivered-late", 1)] * found
+    assert [(e.rule, e.used) for e in result.excuses] == [("redelivered", 1)] * (not found)
+
+
 def test_an_acknowledgement_is_sent_soon_after_the_success() -> None:
     """A process that pops acknowledges at once: its end excuses what it finished shortly before, and nothing else."""
 

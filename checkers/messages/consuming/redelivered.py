@@ -167,7 +167,8 @@ class Redeliveries:
         seen = int(_SEEN_S * SECOND)
         if self._reports(after.life, after.start - seen) and not self._told.has(after.life, key, after.start, seen):
             return None
-        began, held = self._told.hold(after.life, key, after.start), self._told.hold(before.life, key, before.end or 0)
+        began = self._told.hold(after.life, key, after.start, seen)
+        held = self._told.hold(before.life, key, before.end or 0, seen)
         if not self._commits or began is None or held is None:
             return usual
         others = [hold for hold in self._told.holds[key] if hold.life != before.life]

@@ -120,9 +120,11 @@ class Takes:
                     since[key] = at
         return {key: sorted(of, key=lambda hold: hold.since) for key, of in found.items()}
 
-    def hold(self, life: Life, key: str, at: int) -> Hold | None:
-        """The last time in which a life had a queue that began until a time (ns); None: it never had it."""
-        until = [hold for hold in self.holds.get(key, ()) if hold.life == life and hold.since <= at]
+    def hold(self, life: Life, key: str, at: int, near: int = 0) -> Hold | None:
+        """The last time in which a life had a queue that began until a time (ns), or less than `near` (ns) after it;
+        None: it never had it.
+        """
+        until = [hold for hold in self.holds.get(key, ()) if hold.life == life and hold.since <= at + near]
         return until[-1] if until else None
 
     def has(self, life: Life, key: str, at: int, near: int) -> bool:
