@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from results.history import History
 from results.op import OK
 
-_OPS: Final = frozenset({"take", "crash", "leave"})
+_ENDS: Final = frozenset({"crash", "leave"})
+_OPS: Final = _ENDS | {"take"}
 
 
 class Life(NamedTuple):
@@ -42,7 +43,7 @@ class Reports:
     """All reports in order of time.
 
     begins, ends   life -> the time (ns) at which its start was requested; at which it ended, or had to.
-    until   the begin of the last take.
+    until   the begin of the last take of a process whose end was not requested.
     ticks   life and number of a tick -> the time before which the process certainly had not read it.
     """
 
@@ -94,20 +95,23 @@ def _in_order(every: Iterable[Report]) -> Iterator[Report]:
 
 def _reports(history: History, found: Reports) -> Iterator[Report]:
     current: dict[str, Life] = {}
+    ending: dict[Life, int] = {}
     for call in history.clients.calls:
         done, extra = call.completion, call.invoke.extra
         member = str(extra.get("member"))
         if call.invoke.f == "join" and done is not None and done.type == OK:
             life = current[member] = Life(member, int(str(done.value).rpartition("-")[2]))
             found.begins.setdefault(life, call.start)
+        if call.invoke.f in _ENDS and member in current:
+            ending.setdefault(current[member], call.start)
         if call.invoke.f not in _OPS or done is None or done.type != OK:
             continue
         for kind, age, number, *rest in done.value or ():
             yield Report(done.time - age, Life(member, number), done.index, kind, rest)
-        if call.invoke.f == "take":
+        if call.invoke.f == "take" and current.get(member) not in ending:
             found.until = max(found.until, call.start)
             if "tick" in done.extra and member in current:
                 found.ticks.setdefault((current[member], done.extra["tick"]), call.start)
-        elif member in current:
-            # It worked until the signal came, which was after the op's begin.
-            found.ends.setdefault(current[member], call.start)
+        elif call.invoke.f in _ENDS and member in current:
+            # It worked until the signal came, which was after the begin of the first op for it.
+            found.ends.setdefault(current[member], ending[current[member]])

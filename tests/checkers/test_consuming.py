@@ -23,8 +23,10 @@ from checkers.messages.consuming import (
     Retried,
     TimedOut,
 )
+from checkers.messages.consuming.calm import presences
 from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.takes import UNSURE, takes
+from checkers.messages.reports import Life
 from results.op import OpType
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
@@ -597,19 +599,22 @@ def test_without_reports_of_queues_a_message_comes_again_only_after_a_change() -
             assert [(a.name, a.cases) for a in result.anomalies] == [(name, 1)]
 
 
-def killed(*, acking: bool) -> CheckResult:
-    """A message that was popped by a process that was killed, and that never comes again although a member is there."""
+def killed(*, acking: bool, got: bool = True, hidden_s: float = 0) -> CheckResult:
+    """A message that was popped by a process that was killed at 4 s, and that never comes again although a member is
+    there until 90 s. got: the process had reported it.
+    """
     story = TimedStory()
     story.call(0.1, "join", None, None, "m0-1", group="g", member="m0")
     story.call(0.2, "join", None, None, "m1-1", group="g", member="m1")
     story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask={"properties": {}})
     events: list[list[object]] = [["delivered", S, 1, 1, "t:a:0", 0, 1, 0, None]]
     events += [["acking", S // 2, 1, 1]] if acking else []
-    story.call(4, "crash", None, None, events, group="g", member="m0")
+    other = [["delivered", S, 1, 2, "t:a:1", 0, 9, 0, None], ["done", S, 1, 2, True]]
+    story.call(4, "crash", None, None, events if got else other, group="g", member="m0")
     story.call(90, "take", None, None, [], group="g", member="m1")
     shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
     story.call(91, "replica-read", "t:a:0", 0, [[0, 1]], **shown)
-    return Delivered(holds=False, quiet_s=10).check(story.run())
+    return Delivered(holds=False, quiet_s=10, hidden_s=hidden_s).check(story.run())
 
 
 def test_a_message_that_may_have_been_acknowledged_need_not_come_again() -> None:
@@ -617,6 +622,39 @@ def test_a_message_that_may_have_been_acknowledged_need_not_come_again() -> None
     unsure = killed(acking=True)
     assert (unsure.verdict, [(e.rule, e.used) for e in unsure.excuses]) == (Verdict.VALID, [("retry-lost", 1)])
     assert [(a.name, a.cases) for a in killed(acking=False).anomalies] == [("retry-lost", 1)]
+
+
+@pytest.mark.parametrize(("got", "name"), [(True, "retry-lost"), (False, "undelivered")])
+def test_what_a_proxy_may_still_hide_for_a_killed_process_is_not_lost(got: bool, name: str) -> None:
+    """So long after the end of the process, although the group has got nothing for longer than it needs."""
+    over = killed(acking=False, got=got, hidden_s=85)
+    assert [(a.name, a.cases) for a in over.anomalies] == [(name, 1)]
+    still = killed(acking=False, got=got, hidden_s=87)
+    assert still.anomalies == []
+    if got:
+        assert [(e.rule, e.used) for e in still.excuses] == [("retry-lost", 1)]
+    else:
+        assert still.verdict == Verdict.UNKNOWN
+        assert (
+            "a member ended 86.0 s before that of the group, and its proxy may hide messages for 87 s" in still.reason
+        )
+
+
+def test_the_end_of_a_process_may_take_several_ops() -> None:
+    """It worked at most until the first one began. A take after that does not prolong the time of the group."""
+    story = TimedStory()
+    story.call(0.1, "join", None, None, "m0-1", group="g", member="m0")
+    story.call(50, "take", None, None, [], group="g", member="m0")
+    story.call(60, "leave", None, None, None, "info", group="g", member="m0", took=4.5)
+    event = ["delivered", S, 1, 1, "t:a:0", 0, 1, 0, None]
+    story.call(65, "leave", None, None, [event], group="g", member="m0", took=3)
+    story.call(69, "take", None, None, [], group="g", member="m0")
+    run = story.run()
+    told = takes(run.history)
+    assert (told.ends, told.until) == ({Life("m0", 1): 60 * S}, 50 * S)
+    assert [delivery.start for delivery in told.deliveries] == [67 * S]
+    (presence,) = presences(run.history, told)
+    assert (presence.ending, presence.ended) == (60 * S, 68 * S)
 
 
 def behind(first_wait_s: float) -> CheckResult:

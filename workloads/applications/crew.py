@@ -163,12 +163,13 @@ class Crew(ABC, Generic[S]):
 
     async def end(self, member: str, *, orderly: bool) -> list[Shown]:
         """Ends a member's process, and returns its last events; not `orderly`: kills it. A caller that gives up stops
-        nothing: the next take has the events. Raises InfraError.
+        nothing: the next call waits for the same end, and the next take has the events so far. Raises InfraError.
         """
         seat = self.seats[member]
         application, seat.application = seat.application, None
         if application is not None:
             seat.ending = asyncio.get_running_loop().create_task(self._end(seat, application, orderly, seat.joins))
+        if seat.ending is not None:
             await asyncio.shield(seat.ending)
         return self._shown(seat)
 

@@ -19,6 +19,10 @@ TAKE_NS: Final = SECOND // 5
 AWAY_NS: Final = 2 * SECOND
 """The time for which a member that crashed or left is gone."""
 
+_LEAVES: Final = 5
+"""The ops for the end of a process at the end of a run. Each may be over before the process has stopped: a gRPC push
+consumer waits for its open polls. One more takes what it reported."""
+
 OURS: Final = frozenset({"join", "take", "crash", "leave"})
 
 
@@ -27,13 +31,14 @@ class Seat:
     """The state of one member. Times in ns.
 
     joined  True if it has a process. due: the time of its next op. goes: the time of its next crash or leave; None: it
-            stays. turn: the number of its ends.
+            stays. turn: the number of its ends. tries: the ops for its last end whose result is unknown.
     """
 
     joined: bool = False
     due: int = 0
     goes: int | None = None
     turn: int = 0
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +50,8 @@ class Members(Generator):
     quiet_s       it ends after so long a time without a delivery; 0: it goes on. done_s: the same when the group is
                   behind with no message that was acknowledged.
     astray_s      the same when not every queue has its owner.
-    ends          True: each leaves in an orderly way, and this generator ends.
+    ends          True: each leaves in an orderly way, and this generator ends. One whose end is not known yet leaves
+                  again: what it reported meanwhile would be lost.
     heard         the time (ns) of the last delivery or join, or of the first op. behind, astray: as the last take said.
     begins        the time (ns) from which members may join; None: not known yet.
     """
@@ -91,7 +97,7 @@ class Members(Generator):
 
     def _next(self, seat: Seat, now: int) -> str:
         if self.ends:
-            return "leave"
+            return "leave" if seat.tries < _LEAVES else "take"
         if not seat.joined:
             return "join"
         if seat.goes is not None and now >= seat.goes:
@@ -113,6 +119,10 @@ class Members(Generator):
 
     def _after(self, seat: Seat, event: Op, now: int, thread: int) -> Seat:
         gone = event.extra.get("ended", False)
+        if self.ends and event.f == "leave" and event.type != "ok":
+            return replace(seat, tries=seat.tries + 1)
+        if self.ends:
+            return replace(seat, joined=False, turn=seat.turn + 1)
         if event.f in ("crash", "leave") or gone:
             return replace(seat, joined=False, due=now + AWAY_NS, turn=seat.turn + 1)
         if event.f == "join":

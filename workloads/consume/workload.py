@@ -80,12 +80,27 @@ _INVISIBLE_S: Final[Mapping[str, int]] = {"grpc-simple": 10, "grpc-push": 20}
 consumer is the proxy's own, 60 s by default, which a process that is killed would cost every run.
 """
 
+_INVISIBLE: Final = "proxy.defaultInvisibleTimeMills"
+_EXPIRED: Final = "proxy.channelExpiredTimeout"
+
 _FIFO_INVISIBLE_S: Final = 5
 """The same of a simple consumer that gets messages in order: one that fails holds its queue up for so long."""
 
 _REVIVED_S: Final = 20.0
 """The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
 for late acknowledgements."""
+
+_POLL_S: Final = 20.0
+"""The longest time for which a proxy waits for messages on behalf of a push consumer, also of one that has gone
+(`grpcClientConsumerMaxLongPollingTimeoutMillis`)."""
+
+_EXPIRED_S: Final = 120
+"""The time after the last heartbeat of a gRPC client until its proxy gives up what it hides for it, if the client was
+killed (`channelExpiredTimeout`; finding 80)."""
+
+_GIVEN_UP_S: Final = 11.0
+"""So much later at most the messages are visible: proxies look for such clients every 10 s, and ask for one more second
+(`ConsumerManager.scanNotActiveChannel`, `invisibleTimeMillisWhenClear`)."""
 
 _POP_INVISIBLE_S: Final = 10
 """The time for which a message that a push consumer popped is hidden from the others (60 s by default)."""
@@ -158,18 +173,25 @@ class ConsumeWorkload(MessageWorkload):
         tries = min(self.options.fails, again) if self.options.failing else 0
         delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
         self.invisible_s = _FIFO_INVISIBLE_S if self.pops and self.fifo else _INVISIBLE_S.get(self.options.library, 0)
+        pushed = self.options.library == "grpc-push"
+        if pushed:
+            self.invisible_s = self._setting_s(_INVISIBLE, self.invisible_s)
         waits = sum(delays) if self.options.listener == "concurrently" else tries * (self.invisible_s or ORDERLY_S)
         waits += STUCK_MS / 1000 if self.options.stuck else 0
         longest = max(delays, default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
-        self.quiet_s = QUIET_S + 2 + longest + (self.invisible_s + _REVIVED_S if self.grpc else 0)
-        self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
-        self.quiet_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
-        self.quiet_s += _NATIVE_LATER_S if self.native else 0
+        self.still_s = QUIET_S + longest + (self.invisible_s + _REVIVED_S if self.grpc else 0)
+        self.still_s += RENEWED_MS / 1000 if self.options.renewed else 0
+        self.still_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
+        self.still_s += _NATIVE_LATER_S if self.native else 0
+        # What comes too late is not lost: `Returned` and `Progress` report it.
+        given_up_s = self._setting_s(_EXPIRED, _EXPIRED_S) + _GIVEN_UP_S + _REVIVED_S
+        self.hidden_s = given_up_s if pushed and self.options.member_goes_every else 0
+        self.quiet_s = 2 + max(self.still_s, self.hidden_s)
         # A group that is reset is behind with what it had got: nobody counts these messages.
-        self.done_s = self.quiet_s if resets else DONE_S
+        self.done_s = self.still_s + 2 if resets else DONE_S
         # Twice: what was popped by a process that was killed may come when the group has been quiet for long already.
-        self.drain_s = DRAIN_S + waits + 2 * self.quiet_s
+        self.drain_s = DRAIN_S + waits + 2 * (self.still_s + 2)
         self.final_limit_s = self.drain_s + _READS_S
         # A proxy has its members' heartbeats in place of the brokers, and pops need no queues.
         ours = self.options.application is None and not self.popping
@@ -183,6 +205,11 @@ class ConsumeWorkload(MessageWorkload):
         self._crew: Consumers | None = None
         self._sender: Sender | None = None
         self._proxies: Mapping[str, tuple[str, int]] = {}
+
+    def _setting_s(self, name: str, usual: int) -> int:
+        """A setting of the servers in ms, in whole seconds rounded up; the usual one if the plan has none."""
+        set_ = self.plan.server.settings.get(name, "")
+        return -(-int(set_) // 1000) if set_.isdecimal() else usual
 
     @property
     def owning(self) -> bool:
@@ -401,6 +428,7 @@ class ConsumeWorkload(MessageWorkload):
             Replayed,
             Replies,
             Retried,
+            Returned,
             TimedOut,
         )
         from checkers.messages.consuming.retried import LATE_S
@@ -411,7 +439,12 @@ class ConsumeWorkload(MessageWorkload):
         holds = not (self.grpc or self.popping)
         commits = self.options.application is None and not self.native
         delivered = Delivered(
-            wanted, holds=holds, quiet_s=self.quiet_s - 2, in_order=self.pops and self.fifo, commits=commits
+            wanted,
+            holds=holds,
+            quiet_s=self.still_s,
+            hidden_s=self.hidden_s,
+            in_order=self.pops and self.fifo,
+            commits=commits,
         )
         of_group: list[Checker] = [
             Broadcast(wanted, last=self.options.begins == "last") if listener == "broadcast" else delivered
@@ -438,20 +471,22 @@ class ConsumeWorkload(MessageWorkload):
         if not waiting:
             of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))
         if listener != "broadcast" and not together:
-            stalls = max(self.quiet_s - 2, self.settled_s)
+            stalls = max(self.still_s, self.settled_s)
             of_group.append(Progress(stalls, wanted, holds=holds, in_order=self.fifo))
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         if self.options.group_changes_every:
             of_group.append(GroupSettings(within, masters_only=self.options.group_changes_at == "masters"))
         if self.options.resets:
-            of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.quiet_s - 2))
+            of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.still_s))
         if self.owning:
             of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
         if self.lags:
             of_group.append(Lag(wanted))
         if self.pops:
             of_group.append(Invisible(_REVIVED_S))
+        if self.options.library == "grpc-push" and not self.fifo:
+            of_group.append(Returned(self.invisible_s + _POLL_S + _REVIVED_S))
         if self.options.requests:
             of_group.append(Replies())
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
@@ -461,7 +496,7 @@ class ConsumeWorkload(MessageWorkload):
         if self.pops and self.fifo:
             more["proxy.minInvisibleTimeMillsForRecv"] = str(self.invisible_s * 1000)
         if self.options.library == "grpc-push":
-            more["proxy.defaultInvisibleTimeMills"] = str(_INVISIBLE_S["grpc-push"] * 1000)
+            more[_INVISIBLE] = str(_INVISIBLE_S["grpc-push"] * 1000)
         if self.options.resets:
             more["broker.useServerSideResetOffset"] = str(self.options.reset_by == "brokers").lower()
         return {**super().server_settings(), **more}

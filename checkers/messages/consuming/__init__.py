@@ -11,6 +11,7 @@ is there, and each queue has one owner.
 `Replayed`: what an administrator reset the offset back to comes again.
 `GroupSettings`: the group is what its administrator made of it, and gets nothing while it is off.
 `TimedOut`: a message that its listener keeps for too long comes again.
+`Returned`: what a process had that ended comes to another one in time.
 `Lag`: the committed offsets and the lag that administrators see are those of the group.
 """
 
@@ -24,6 +25,7 @@ from checkers.messages.consuming.prompt import Prompt
 from checkers.messages.consuming.replayed import Replayed
 from checkers.messages.consuming.replies import Replies
 from checkers.messages.consuming.retried import Retried
+from checkers.messages.consuming.returned import Returned
 from checkers.messages.consuming.settings import GroupSettings
 from checkers.messages.consuming.stalled import Progress
 from checkers.messages.consuming.timed_out import TimedOut
@@ -41,5 +43,6 @@ __all__ = [
     "Replayed",
     "Replies",
     "Retried",
+    "Returned",
     "TimedOut",
 ]

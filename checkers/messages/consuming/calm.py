@@ -55,8 +55,8 @@ def presences(history: History, taken: Takes) -> list[Presence]:
         if call.invoke.f == "join" and done is not None and done.type == OK:
             life = Life(member, int(str(done.value).rpartition("-")[2]))
             current[member] = found.setdefault(life, Presence(life, call.start))
-        elif call.invoke.f in ("crash", "leave") and (presence := current.pop(member, None)) is not None:
-            presence.ending = call.start
+        elif call.invoke.f in ("crash", "leave") and (presence := current.get(member)) is not None:
+            presence.ending = call.start if presence.ending is None else presence.ending
             presence.ended = done.time if done is not None and done.type == OK else None
     for life, presence in found.items():
         if life in taken.started:

@@ -56,6 +56,7 @@ class Delivered:
             nobody knows when they do. If they report no queues either, a message may come again after a change of the
             members, a fault or a change of master.
     quiet_s a group that has got nothing for so long, with members in it, has got all that it will get.
+    hidden_s   if a process ended, not before so long after its end: a proxy may hide what it had.
     in_order   members pop in order: a broker gives out all that it popped together again from the first message on that
             was not acknowledged.
     """
@@ -68,10 +69,12 @@ class Delivered:
         *,
         holds: bool = True,
         quiet_s: float = QUIET_S,
+        hidden_s: float = 0,
         in_order: bool = False,
         commits: bool = True,
     ) -> None:
-        self.wanted, self.holds, self.quiet = wanted, holds, int(quiet_s * SECOND)
+        self.wanted, self.holds = wanted, holds
+        self.quiet, self.hidden = int(quiet_s * SECOND), int(hidden_s * SECOND)
         self.in_order, self.commits = in_order, commits
 
     @of_messages
@@ -81,7 +84,7 @@ class Delivered:
         """
         told, there, scene = takes(run.history, popped=not self.holds), stored(run), RunTimeline(run)
         permit = permission(run, "lost", "dirty-read")
-        judged = _Judged(run, told, there, self.wanted, self.holds, self.quiet)
+        judged = _Judged(run, told, there, self.wanted, self.holds, self.quiet, self.hidden)
         repeated = Redeliveries(run, told, scene, judged.resets, judged.changes,
                                 holds=self.holds, in_order=self.in_order, commits=self.commits)  # fmt: skip
         found = [
@@ -133,11 +136,12 @@ class Delivered:
         if there.unread or not count:
             return f"not every queue was read to its end: {', '.join(there.unread[:4]) or 'no message is stored'}"
         if judged.unsure:
-            got = f"it got the last one, or was switched on, {judged.silent / SECOND:.1f} s before its end"
-            return (
-                f"{many(len(judged.unsure), 'message')} not delivered to the group: {got}, and "
-                f"{self.quiet / SECOND:g} s are needed"
-            )
+            got = f"it got the last one, or was switched on, {judged.silent / SECOND:.1f} s before its end, and "
+            got += f"{self.quiet / SECOND:g} s are needed"
+            if judged.silent >= self.quiet and judged.ended is not None:
+                got = f"a member ended {judged.ended / SECOND:.1f} s before that of the group, and its proxy may hide "
+                got += f"messages for {self.hidden / SECOND:g} s"
+            return f"{many(len(judged.unsure), 'message')} not delivered to the group: {got}"
         return None
 
 
@@ -151,6 +155,7 @@ class _Judged:
     passed rule -> the number of messages that a reset of the group's offset may have passed over. cleaned: the same for
            a deletion of its offsets.
     silent the time (ns) from the last delivery, or from the last time in which the group may have been off, to the end.
+    ended  the time (ns) from the last end of a process to that of the group; None: no process ended before.
     """
 
     def __init__(
@@ -161,11 +166,15 @@ class _Judged:
         wanted: frozenset[str] | None,
         holds: bool,
         quiet: int,
+        hidden: int,
     ) -> None:
-        self.holds, self.quiet, self.told = holds, quiet, told
+        self.holds, self.told = holds, told
+        self.returned = max(quiet, hidden)
         self.resets = MemberResets(run.history)
         self.changes = GroupChanges(run.history)
         self.silent = min(told.quiet, told.until - self.changes.open_since(told.until))
+        gone = max((end for end in told.ends.values() if end <= told.until), default=None)
+        self.ended = None if gone is None else told.until - gone
         self.cleaned: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self.properties = properties = properties_of(run.history)
@@ -197,7 +206,8 @@ class _Judged:
         self.skipped = [self._missed(*each) for each in behind if each[:2] not in places]
         self.reused = [self._missed(*each) for each in behind if each[:2] in places]
         self.waiting = [self._missed(*each) for each in missed if each[1] >= committed.get(each[0], -1)]
-        self.unsure = self.waiting if self.silent < quiet else []
+        early = self.silent < quiet or (self.ended is not None and self.ended < hidden)
+        self.unsure = self.waiting if early else []
         self.waiting = [] if self.unsure else self.waiting
         self.dead = dead_letters(run.history) or {}
         self.open = self.acknowledging = 0
@@ -250,7 +260,7 @@ class _Judged:
                 self.acknowledging += 1
                 continue
             if last.done is None:  # its process was ended: the message belongs to another member then
-                due = last.end + self.quiet
+                due = last.end + self.returned
             else:
                 level = int(self.properties.get(identity, {}).get("level", 0))
                 slack = _SLACK_S if self.holds else _REVIVED_S

@@ -77,7 +77,7 @@ class Progress:
         for delivery in [*taken.deliveries, *taken.left]:
             if self._from_queue(delivery):
                 deliveries.setdefault(delivery.key, []).append(delivery)
-        causes = _Causes(run, taken, scene, self.holds, self.in_order)
+        causes = Causes(run, taken, scene, self.holds, self.in_order)
         resets = MemberResets(run.history)
         stalled: list[Case] = []
         excused: Counter[str] = Counter()
@@ -168,10 +168,15 @@ class _Queue:
         return [m for m in self.messages[bisect_right(self._offsets, behind) :] if m[1] <= at]
 
 
-class _Causes:
-    """The times in which something disturbs a group, by what it is. there: the processes of the members."""
+class Causes:
+    """The times in which something disturbs a group, by what it is. there: the processes of the members.
 
-    def __init__(self, run: RunRecord, taken: Takes, scene: RunTimeline, holds: bool, in_order: bool) -> None:
+    holds, in_order   as of `Progress`.
+    """
+
+    def __init__(
+        self, run: RunRecord, taken: Takes, scene: RunTimeline, holds: bool = False, in_order: bool = False
+    ) -> None:
         history, until = run.history, taken.until
         self.there = presences(history, taken)
         self._taken, self._scene, self._holds = taken, scene, holds
