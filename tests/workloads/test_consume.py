@@ -216,6 +216,24 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
     assert crew.behind == 1, "the other message belongs to another member now"
 
 
+def test_an_acknowledgement_without_an_answer_holds_a_group_up_until_its_message_would_be_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen on real servers: two such messages of a live process prolonged a valid run by two minutes."""
+    now = 100.0
+    monkeypatch.setattr("workloads.consume.crew.time.monotonic", lambda: now)
+    crew = Consumers([None], None, {}, 1)  # type: ignore[list-item, arg-type]
+    seat = crew.seats["m0"]
+    seat.application, seat.joins = object(), 1  # type: ignore[assignment]
+    told = {"event": "delivered", "n": 1, "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 0}
+    crew.owe(12)
+    hear(crew, seat, 1, {**told, "body": "12"}, {"event": "acking", "n": 1})
+    now = 144.0
+    assert crew.behind == 1, "it may come again"
+    now = 146.0
+    assert crew.behind == 0
+
+
 def test_a_process_that_fails_in_a_loop_fills_no_memory() -> None:
     """Seen when both proxies were gone: 1,966,856 failures in two minutes, and a history that took 1.1 GiB to judge."""
     crew = Consumers([None], None, {}, 1)  # type: ignore[list-item]
