@@ -68,6 +68,7 @@ class Document:
     `options` of the workload, or of the topology, are part of these names.
 
     page  the name of the page with its table; "": that of the document. columns, kinds, topologies: see the package.
+    never  fault -> the kinds of clients that it cannot strike.
     """
 
     promises: Sequence[Promise]
@@ -78,6 +79,7 @@ class Document:
     columns: Sequence[str] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     topologies: Sequence[str] = ()
+    never: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def kind(self, record: RunRecord) -> str:
         """The name of a run's kind: version, topology, options, mends and faults."""
@@ -120,8 +122,9 @@ def read_promises(path: Path) -> Document:
         {str(word): str(short) for word, short in table.get(key, dict, {}).items()} for key in ("faults", "kinds")
     )
     options, columns, topologies = (table.strings(key) for key in ("options", "columns", "topologies"))
+    never = {fault: [str(kind) for kind in of] for fault, of in table.get("never", dict, {}).items()}
     table.reject_unknown()
-    return Document(found, topology, faults, options, page, columns, kinds, topologies)
+    return Document(found, topology, faults, options, page, columns, kinds, topologies, never)
 
 
 def broken(promise: Promise, record: RunRecord, judgement: Judgement) -> set[str] | None:

@@ -140,13 +140,17 @@ def by_fault(document: Document, runs: Iterable[Tried]) -> Iterator[str]:
     for row in rows:
         version, topology, fault = row
         there = [one for one in found if (one.version, one.topology, one.fault) == row]
-        cells = [_verdicts([one for one in there if one.kind == kind]) for kind in columns]
+        never = document.never.get(fault, ())
+        cells = [
+            _verdicts([one for one in there if one.kind == kind], _NOT_JUDGED if kind in never else _NOT_RUN)
+            for kind in columns
+        ]
         yield f"| {version} {topology} | {fault} | ".replace("|  ", "| ") + " | ".join(cells) + " |"
 
 
-def _verdicts(runs: Sequence[Tried]) -> str:
-    """`valid; invalid (72; new: slow-to-group)`."""
-    return "; ".join(map(_verdict, sorted(runs, key=lambda one: one.began))) or _NOT_RUN
+def _verdicts(runs: Sequence[Tried], without: str) -> str:
+    """`valid; invalid (72; new: slow-to-group)`; the other text without a run."""
+    return "; ".join(map(_verdict, sorted(runs, key=lambda one: one.began))) or without
 
 
 def _verdict(run: Tried) -> str:

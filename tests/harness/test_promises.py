@@ -211,6 +211,8 @@ def test_the_tables_count_by_kinds_and_name_what_was_not_run() -> None:
     assert f"| 5.5.0 controller | {kill} | invalid (72, 9; new: `undelivered`); invalid (9){rest}" in second
     assert second[-1] == "| 5.4.0 mended 7 master-slave | bridge" + " | not run" * 7 + " | unknown |"
     assert len(second) == 2 + 4 * 7 + 1
+    (killed,) = (line for line in second if line.startswith("| 5.5.0 controller | proxy killed |"))
+    assert killed == "| 5.5.0 controller | proxy killed" + " | -" * 4 + " | not run" * 4 + " |", "no proxy, no fault"
 
 
 def test_a_run_that_is_added_again_replaces_the_older_one(tmp_path: Path) -> None:
