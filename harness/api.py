@@ -380,6 +380,8 @@ class Fault(ABC):
     """The default of `target`; faults that aim by themselves ignore it."""
     destructive: ClassVar[bool] = True
     """True if it is rejected on machines that are not marked disposable."""
+    at_applications: ClassVar[bool] = False
+    """True if it strikes programs of applications: workloads without nodes for them (`client_nodes`) reject it."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options

@@ -23,6 +23,7 @@ class ClusterView:
     leaders  replica group -> its leading node (a broker group's master); groups without a known one are left out.
     in_sync  the nodes that are reported as in sync; None: no server reports it.
     leading  kind of server -> the node whose server of that kind leads the others of its kind (the controllers).
+    clients  the nodes without servers, on which programs of applications run.
     """
 
     nodes: Sequence[str]
@@ -32,21 +33,25 @@ class ClusterView:
     leaders: Mapping[str, str] = field(default_factory=dict)
     in_sync: Sequence[str] | None = None
     leading: Mapping[str, str] = field(default_factory=dict)
+    clients: Sequence[str] = ()
 
     @staticmethod
-    def of(record: DeploymentRecord) -> ClusterView:
+    def of(record: DeploymentRecord, clients: Sequence[str] = ()) -> ClusterView:
         """The servers of each node; no roles are known yet."""
         servers: dict[str, list[str]] = {node: [] for node in record.nodes}
         for server in record.servers:
             servers[server.node].append(server.kind)
         main = {server.node: server.kind for server in record.servers if server.group is not None}
-        return ClusterView(list(record.nodes), servers, main, record.groups)
+        return ClusterView(list(record.nodes), servers, main, record.groups, clients=clients)
 
     @staticmethod
     def assumed(nodes: Sequence[str], leader: str) -> ClusterView:
-        """A plain group of one server a node. It shows, before a cluster exists, if a fault can act at all."""
+        """A plain group of one server a node, and one application. It shows, before a cluster exists, if a fault can
+        act at all.
+        """
         main = dict.fromkeys(nodes, "server")
-        return ClusterView(nodes, dict.fromkeys(nodes, ("server",)), main, {"": nodes}, {"": leader})
+        servers = dict.fromkeys(nodes, ("server",))
+        return ClusterView(nodes, servers, main, {"": nodes}, {"": leader}, clients=("c1",))
 
     def having(self, kind: str) -> list[str]:
         """The nodes on which a server of this kind runs."""

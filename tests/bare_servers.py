@@ -72,10 +72,10 @@ class BareTopology:
 
 
 @contextmanager
-def deployed(programs: Mapping[str, Sequence[str]], nodes: int = 1) -> Iterator[Deployment]:
-    """A local cluster with these servers (kind -> argv) on each node; nothing is started."""
+def deployed(programs: Mapping[str, Sequence[str]], nodes: int = 1, clients: int = 0) -> Iterator[Deployment]:
+    """A local cluster with these servers (kind -> argv) on each node, and nodes without any; nothing is started."""
     backend = LocalBackend()
-    cluster = backend.provision(ClusterSpec(run_id=f"bare-{uuid4().hex[:10]}", nodes=nodes))
+    cluster = backend.provision(ClusterSpec(run_id=f"bare-{uuid4().hex[:10]}", nodes=nodes, clients=clients))
     try:
         servers = [BareServer(node, kind, argv) for node in cluster.nodes for kind, argv in programs.items()]
         topology: Any = BareTopology(servers)

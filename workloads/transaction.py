@@ -269,7 +269,7 @@ class TransactionWorkload(MessageWorkload):
             return
         self._asked = AskedProducer(self.places.endpoints, f"strangers-{context.run}")
         record = context.deployment.record
-        versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
+        broker = next(server for server in record.servers if server.kind == "broker" and server.version)
         produce = {
             "group": self._producers_group,
             "nameservers": ";".join(f"{host}:{port}" for host, port in record.endpoints(NAMESRV)),
@@ -279,7 +279,7 @@ class TransactionWorkload(MessageWorkload):
                 "sendMsgTimeout": timeout_ms(self.plan.op_deadline_s),
             },
         }
-        program = JavaProgram(str(versions[0]), "remoting")
+        program = JavaProgram(str(broker.version), "remoting", mends=broker.mends)
         self._java_producers = Producers(
             context.deployment.clients, program, produce, self.places.node_at, raft_log=self.places.raft_log
         )

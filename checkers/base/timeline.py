@@ -66,6 +66,15 @@ class RunTimeline:
         """The faults that may have had an effect between two moments (ns)."""
         return [interval for interval in self.fault_intervals if interval.covers(start, end)]
 
+    def at_group(self, group: str | None, start: int, end: int) -> list[FaultInterval]:
+        """Those that may have had one on a broker of a group; if the faults or the group name no nodes, all."""
+        nodes = set(self.run.deployment.groups.get(group or "", ()))
+        return [
+            interval
+            for interval in self.in_force(start, end)
+            if not nodes or nodes & {*interval.nodes, *interval.impairs} or not (interval.nodes or interval.impairs)
+        ]
+
     def masters_of(self, group: str | None) -> list[MasterPeriod]:
         """The nodes that reported themselves as master of a broker group (None: of any), in order of time."""
         return [r for r in self.master_periods if group is None or self._groups.get(r.node, group) == group]

@@ -209,7 +209,7 @@ class Nemesis:
             return Completion(INFO, nothing, error="interrupted before the injection")
         if strike.id in self._active:
             return Completion(INFO, nothing, error=f"strike {strike.id} is already active; nothing was injected")
-        nodes = [node.name for node in self._deployment.nodes]
+        nodes = [node.name for node in (*self._deployment.nodes, *self._deployment.clients)]
         rng = Random(strike.seed)
         target = (
             nodes_with_role(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))

@@ -47,7 +47,7 @@ class Observer:
         self._topology, self._nodes, self._now, self._keep = deployment.topology, deployment.nodes, now, keep
         self._report = report
         self._kinds = sorted({kind for server in deployment.record.servers for kind in (server.kind, *server.ports)})
-        self._stage = ClusterView.of(deployment.record)
+        self._stage = ClusterView.of(deployment.record, [node.name for node in deployment.clients])
         self._calm = False
         self._led_by: dict[str, str] = {}
         """Group, or kind of server -> the node that led it last."""

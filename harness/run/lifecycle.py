@@ -80,6 +80,10 @@ def check(plan: ResolvedPlan, *, keep: bool = False, reuse: str | None = None) -
     named = [faults.add(fault.make(), one.options) for fault, one in zip(chosen.faults, plan.planned, strict=True)]
     found = strikes(plan, named)  # a wrong target is reported now, not after the cluster is up
     resolve.check_targets(plan, named)
+    vain = next((fault.name for fault in faults if fault.at_applications and not workload.client_nodes), None)
+    if vain is not None:
+        raise PlanError(f"{vain} strikes programs of applications; the workload {plan.workload!r} has none with these "
+                        "options; --workload consume is right")  # fmt: skip
     if keep or reuse:
         reusing.check(plan, workload)
     if chosen.backend is not None:

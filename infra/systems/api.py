@@ -121,6 +121,9 @@ class Status:
 REPLICATION: Final = "replication"
 """The kind of the port for copies between servers of one kind. A port that also serves clients has both names."""
 
+APPLICATION_PIDS: Final = "/var/lib/harness/applications"
+"""The folder with the pid files of programs of applications, on nodes without servers."""
+
 NOT_AVAILABLE: Final = "not available"
 """The beginning of the text of `Topology.known_versions` for a version that was not published whole."""
 
@@ -307,8 +310,8 @@ class Deployment:
         return self.topology.record()
 
     def node(self, name: str) -> Node:
-        """A node by name."""
-        return next(node for node in self.cluster.nodes if node.name == name)
+        """A node by name, of servers or of applications."""
+        return next(node for node in (*self.cluster.nodes, *self.cluster.clients) if node.name == name)
 
     def servers(self, node: str | None = None, kind: str | None = None) -> list[Server]:
         """Servers, in the order of the nodes and of their start: of a node, of a kind (or with one inside), of both."""

@@ -21,8 +21,8 @@ SMALLEST = {
     "recording": ["400"],
     "checker": ["--rounds", "1", "--limit-s", "0.1", "--only", "swaps"],
 }
-ON_SERVERS = {"frame_proxy"}
-"""Runs on clusters: part of the night (`tests/cluster/test_frame_proxy_benchmark.py`)."""
+ON_SERVERS = {"applications", "frame_proxy"}
+"""Runs on clusters: part of the night (`tests/cluster/test_*_benchmark.py`)."""
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from checkers.messages.consuming.delivered import Delivered
+from results.deployment import DeploymentRecord, ServerRecord
 from results.record import Observation
 from results.verdict import CheckResult, Verdict
 from tests.stories import S, TimedStory
@@ -27,9 +28,11 @@ def judged(
     master: float | None = None,
     off: float | None = None,
     commits: bool = True,
+    at: str = "n1",
 ) -> CheckResult:
     """Two messages in one queue, and the reports of members (s, event). m0 crashes, a fault of a second begins, n2
-    becomes master, or an administrator switches the group off for a second, at these times (s).
+    becomes master, or an administrator switches the group off for a second, at these times (s). at: the node of the
+    fault; n1 and n2 have the queue's broker group.
     """
     story = TimedStory()
     for member in events:
@@ -37,22 +40,25 @@ def judged(
     for n in range(2):
         story.call(1 + n / 10, "send", QUEUE, n + 1, [n, n + 1], node="n1", ask={"properties": {}})
     if fault is not None:
-        story.fault(fault, fault + 1, "n1")
+        story.fault(fault, fault + 1, at)
     if off is not None:
-        for at, enabled in ((off, False), (off + 1, True)):
+        for when, enabled in ((off, False), (off + 1, True)):
             settings = {"consumeEnable": enabled}
-            story.call(at, "update-group", None, settings, settings, group="g", acked=["n1"], unsure=[])
+            story.call(when, "update-group", None, settings, settings, group="g", acked=["n1"], unsure=[])
     for member, of in events.items():
-        at = crash if member == "m0" and crash is not None else END_S
-        shown = [[kind, int((at - since) * S), 1, *rest] for since, (kind, *rest) in of]
+        taken = crash if member == "m0" and crash is not None else END_S
+        shown = [[kind, int((taken - since) * S), 1, *rest] for since, (kind, *rest) in of]
         story.call(
-            at - 0.01, "crash" if at == crash else "take", None, None, shown, took=0.01, group="g", member=member
+            taken - 0.01, "crash" if taken == crash else "take", None, None, shown, took=0.01, group="g", member=member
         )
     read = {"min": 0, "max": 2, "next": 2, "done": True, "phase": "final", "node": "n1"}
     story.call(END_S + 1, "replica-read", QUEUE, 0, [[0, 1], [1, 2]], **read)
     nodes = ["n1" if master is None or s < master else "n2" for s in range(int(END_S))]
     seen = [Observation(s * S, n, "leader", term=1, extra={"broker_name": "a"}) for s, n in enumerate(nodes)]
-    return Delivered(holds=holds, quiet_s=10, commits=commits).check(story.run(observations=seen))
+    brokers = [ServerRecord(node, "broker", group=group) for node, group in (("n1", "a"), ("n2", "a"), ("n3", "b"))]
+    deployed = DeploymentRecord("t", {}, brokers, groups={"a": ["n1", "n2"], "b": ["n3"]})
+    run = story.run(observations=seen, deployment=deployed)
+    return Delivered(holds=holds, quiet_s=10, commits=commits).check(run)
 
 
 def work(n: int, at: float, offset: int = 0, took: float = 0.1) -> list[tuple[float, list[Any]]]:
@@ -147,6 +153,19 @@ def test_a_former_owner_that_goes_late_may_commit_an_older_offset() -> None:
     assert names(both(50)) == [("redelivered-late", 1)]
 
 
+@pytest.mark.parametrize(("left", "found"), [(15.0, False), (20.0, True)])
+@pytest.mark.parametrize("before", [[], [(0.5, ["queues", [QUEUE]]), (0.9, ["queues", []])]])
+def test_a_delivery_before_the_report_of_its_queue_is_judged_by_the_same_limit(
+    before: list[tuple[float, list[Any]]], left: float, found: bool
+) -> None:
+    """Members report a queue up to a second after they get its first message. m1 may also have had it long ago."""
+    m0 = [(1.0, ["queues", [QUEUE]]), *work(1, 2.0), *work(2, 2.0, 1), (left, ["queues", []])]
+    m1 = [(0.4, ["started", "m1@1"]), *before, *work(1, left + 0.1), (left + 0.3, ["queues", [QUEUE]])]
+    result = judged({"m0": sorted(m0), "m1": sorted(m1)}, holds=True)
+    assert names(result) == [("redelivered-late", 1)] * found
+    assert [(e.rule, e.used) for e in result.excuses] == [("redelivered", 1)] * (not found)
+
+
 def test_an_acknowledgement_is_sent_soon_after_the_success() -> None:
     """A process that pops acknowledges at once: its end excuses what it finished shortly before, and nothing else."""
 
@@ -160,3 +179,23 @@ def test_an_acknowledgement_is_sent_soon_after_the_success() -> None:
     assert "its acknowledgement may be missing" in soon.excuses[0].why
     assert names(popped(8)) == [("redelivered-late", 1)]
     assert names(popped(100)) == [("redelivered-to-holder", 1)], "it came again while the process lived"
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_an_acknowledgement_that_a_broker_confirmed_is_not_missing(confirmed: bool) -> None:
+    """A simple consumer reports its acknowledgement before it is sent, and its success after the broker's answer."""
+    m0 = [*work(1, 2.0), *work(2, 2.0, 1), *([(2.05, ["acking", 1])] if confirmed else [])]
+    events: Events = {"m0": sorted(m0, key=lambda each: each[0]), "m1": work(1, 60.0)}
+    result = judged(events, holds=False, crash=4)
+    assert names(result) == [("redelivered-late", 1)] * confirmed
+    assert [e.rule for e in result.excuses] == ["redelivered"] * (not confirmed)
+
+
+@pytest.mark.parametrize(("confirmed", "at", "found"), [(True, "n1", 0), (True, "n3", 1), (False, "n3", 0)])
+def test_a_fault_at_other_brokers_takes_no_confirmed_acknowledgement(confirmed: bool, at: str, found: int) -> None:
+    """One that nobody confirmed may have been on its way through a proxy of any node."""
+    m0 = [*work(1, 2.0), *work(2, 2.0, 1), *([(2.05, ["acking", 1])] if confirmed else [])]
+    events: Events = {"m0": sorted(m0, key=lambda each: each[0]), "m1": work(1, 60.0)}
+    result = judged(events, holds=False, fault=4, at=at)
+    assert names(result) == [("redelivered-to-holder", 1)] * found
+    assert [e.rule for e in result.excuses] == ["redelivered"] * (1 - found)

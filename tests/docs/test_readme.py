@@ -179,6 +179,7 @@ DENIED = {
     "config-change": r"chang\w+ settings",
     "controller-loss": "controllers",
     "crash": "crash",
+    "cut-applications": "cut an application|cuts? (of )?applications",
     "cut-clients": "clients? and servers?|cut a client",
     "cut-file": "torn|cut files?",
     "disk-error": r"failing (disk|\w+ disks)|disk errors?",

@@ -330,7 +330,7 @@ def test_the_first_find_ends_it_and_a_second_call_goes_on(tmp_path: Path, monkey
     done = CliRunner().invoke(command("hunt"), [*argv, "--store", str(tmp_path / "runs")])
     assert (done.exit_code, Made.count) == (1, 1), done.output
     assert "NEW   lost" in done.output
-    argv[1] = "0.0001"
+    argv[1] = "0.0006"
     again = CliRunner().invoke(command("hunt"), [*argv, "--store", str(tmp_path / "runs")])
     assert again.exit_code == 0, again.output
     assert Made.count > 1

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
@@ -13,12 +14,15 @@ import pytest
 
 from infra.systems.dledger import server as dledger
 from infra.systems.java import options
-from infra.systems.maven import fetch_jars
+from infra.systems.maven import compile_jar, fetch_jars
 from infra.systems.mends import apply
+from infra.systems.rocketmq import applications
+from infra.systems.rocketmq.applications.java import grpc_jars
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.servers.jvm import COMMON
 
 SOURCES = Path(__file__).parent / "mended"
+APPLICATION = Path(applications.__file__).parent
 
 pytestmark = pytest.mark.slow  # seconds of a JVM each
 
@@ -79,9 +83,8 @@ def _runner(
         agent = [apply.option(str(apply.share(mends, [version]).source), version)] if mends else []
         argv = ["java", "-XX:TieredStopAtLevel=1", *own, *agent, "-cp", f"{classes}:{jars}/*", name, *args]
         done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
-        said = [line for line in done.stdout.splitlines() if " applied to " not in line]
-        assert said, done.stderr
-        return said
+        assert done.stdout, done.stderr
+        return done.stdout.splitlines()
 
     return run
 
@@ -315,6 +318,43 @@ def test_a_proxy_renews_for_a_client_whose_stream_has_ended_unless_mended(
 ) -> None:
     """With the client's stream, after its end, and with a new one."""
     assert run("Ended", [str(tmp_path)], mends)[-1] == renewed
+
+
+@pytest.mark.parametrize(("mends", "first"), [([], "8"), ([88], "5")])
+def test_a_broadcast_consumer_begins_behind_what_came_after_its_start_unless_mended(
+    mends: Sequence[int], first: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Begins", [str(tmp_path)], mends)[-1] == first
+
+
+@pytest.mark.parametrize(
+    ("mends", "unconsumed", "working", "moved", "committed"),
+    [
+        ([], "168", "0", "764", "764"),
+        ([], "168", "1", "764", "764"),
+        ([89], "168", "0", "764", "168"),
+        ([89], "168", "1", "764", "168"),  # an orderly listener works on it
+        ([89], "168", "0", "800", "168"),
+        ([89], "765", "0", "764", "764"),  # all is consumed
+    ],
+)
+def test_a_consumer_whose_pull_offset_is_moved_skips_its_cache_unless_mended(
+    mends: Sequence[int], unconsumed: str, working: str, moved: str, committed: str, run: Run
+) -> None:
+    assert run("Moved", [unconsumed, working, moved], mends)[-1] == committed
+
+
+def test_an_application_with_mends_of_clients_has_only_events_on_its_stdout() -> None:
+    version, jars = artifacts.DEFAULT_VERSION, artifacts.fetch(artifacts.DEFAULT_VERSION)
+    made = apply.share([5, 88, 89], [version]).source
+    jar = compile_jar(APPLICATION, jars, "application", more=[grpc_jars()]) / "application.jar"
+    argv = ["java", *apply.client_options([5, 88, 89], version, str(made)), "-cp", f"{jar}:{jars}/*"]
+    done = subprocess.run(
+        [*argv, "harness.client.Application"], check=True, capture_output=True, text=True, timeout=120, input=""
+    )
+    assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == ["hello"]
+    said = [line.split(" ", 2)[2].split(" applied to ")[0] for line in done.stderr.splitlines() if " applied" in line]
+    assert said == ["mend 88", "mend 89"]  # 5 is of the servers
 
 
 @pytest.mark.parametrize(

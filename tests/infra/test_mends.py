@@ -28,6 +28,8 @@ from infra.systems.mends.catalog import (
     orders,
     read_mends,
 )
+from infra.systems.rocketmq.applications.java import JavaProgram
+from infra.systems.rocketmq.applications.library import Library
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.settings import properties
 from results.deployment import DeploymentRecord, ServerRecord
@@ -108,6 +110,18 @@ def test_two_mends_of_one_finding_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("texts", "found"), [(["16,5"], [5, 16]), (["5", "05", "16"], [5, 16])])
 def test_mends_are_chosen_by_id(texts: Sequence[str], found: Sequence[int]) -> None:
     assert [mend.id for mend in choose(texts, ["rocketmq 5.5.0"])] == found
+
+
+def test_only_mends_of_clients_are_for_applications() -> None:
+    assert client_argv("remoting", [5, 89]) == [apply.option(apply.ON_NODE, "5.5.0-clients")]
+    assert client_argv("remoting", [5]) == []
+    assert client_argv("grpc-push", [89]) == []  # another client
+    assert client_argv("remoting", [89], "5.1.0") == []  # the mend is not for this version
+
+
+def client_argv(library: Library, numbers: Sequence[int], version: str = "5.5.0") -> list[str]:
+    argv = JavaProgram(version, library, mends=numbers).argv
+    return [word for word in argv if word.startswith("-javaagent")]
 
 
 def test_all_are_those_for_the_version() -> None:
@@ -246,8 +260,8 @@ def test_the_agent_edits_methods_and_says_so(toy: Path, tmp_path: Path) -> None:
         Edit("toy.Toy.main", "before", f'{{ harness.mends.Durable.write("new", "{file}"); }}'),
         Edit("toy.Toy$Inner.own", "body", "{ return this.this$0.secret; }"),  # a private field of the class around it
     )
-    *said, printed = done.stdout.splitlines()
-    assert printed == "203 1 41 0 7", done.stderr
+    said = done.stderr.splitlines()
+    assert done.stdout == "203 1 41 0 7\n", said
     assert [line.split(" ", 2)[2] for line in said] == [
         f"mend 5 applied to toy.Toy{method}" for method in (".boom", ".sum", ".same", ".main", "$Inner.own")
     ]
@@ -269,8 +283,8 @@ def test_the_agent_edits_methods_and_says_so(toy: Path, tmp_path: Path) -> None:
 def test_a_server_with_a_mend_that_does_not_apply_does_not_start(edit: Edit, message: str, toy: Path) -> None:
     done = run_toy(toy, BOOM, edit)
     assert done.returncode == 70
-    assert message in done.stdout
-    assert "applied to" not in done.stdout.replace("not applied", "")
+    assert message in done.stderr
+    assert "applied to" not in done.stderr.replace("not applied", "")
 
 
 def jars(version: str) -> Path:

@@ -216,6 +216,35 @@ def test_a_message_that_a_dead_process_may_have_acknowledged_holds_nobody_up() -
     assert crew.behind == 1, "the other message belongs to another member now"
 
 
+def test_an_acknowledgement_without_an_answer_holds_a_group_up_until_its_message_would_be_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen on real servers: two such messages of a live process prolonged a valid run by two minutes."""
+    now = 100.0
+    monkeypatch.setattr("workloads.consume.crew.time.monotonic", lambda: now)
+    crew = Consumers([None], None, {}, 1)  # type: ignore[list-item, arg-type]
+    seat = crew.seats["m0"]
+    seat.application, seat.joins = object(), 1  # type: ignore[assignment]
+    told = {"event": "delivered", "n": 1, "topic": "t", "broker": "a", "queue": 1, "offset": 7, "attempt": 0}
+    crew.owe(12)
+    hear(crew, seat, 1, {**told, "body": "12"}, {"event": "acking", "n": 1})
+    now = 144.0
+    assert crew.behind == 1, "it may come again"
+    now = 146.0
+    assert crew.behind == 0
+
+
+def test_a_process_that_fails_in_a_loop_fills_no_memory() -> None:
+    """Seen when both proxies were gone: 1,966,856 failures in two minutes, and a history that took 1.1 GiB to judge."""
+    crew = Consumers([None], None, {}, 1)  # type: ignore[list-item]
+    seat = crew.seats["m0"]
+    for life in (1, 2):
+        hear(crew, seat, life, *({"event": "failed", "error": "Gone", "why": "x"} for _ in range(3500)))
+    shown = crew._shown(seat)
+    assert [sum(number == life for _, _, number, _ in shown) for life in (1, 2)] == [1002, 1002]
+    assert {why for *_, why in shown} == {"Gone: x", "one of 1,000: Gone: x"}
+
+
 def test_each_process_of_a_broadcast_group_must_get_all() -> None:
     """The end of a run waits for the one that lacks most; without the count each run waited for a minute of silence."""
     crew = Consumers([None, None], None, {}, 1, shared=True)  # type: ignore[list-item]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ TAKE_S: Final = 0.1
 """The time for which a take waits for a first event."""
 
 _STOP_S: Final = 15.0
+
+_FAILURES: Final = 1000
+"""So many failures of a process are kept, and then one in so many: a program may fail in a loop, without a pause."""
 
 Shown = list[Any]
 """An event, as described above."""
@@ -47,6 +51,8 @@ class Seat:
     ending: asyncio.Task[None] | None = None
     told: list[tuple[int, int, Shown]] = field(default_factory=list)
     """Its events that no op has taken yet, with their times (ns, `time.monotonic_ns`) and lives."""
+    failures: Counter[int] = field(default_factory=Counter)
+    """Life -> the number of failures that its process has reported."""
 
     def tell(self, kind: str, why: str) -> None:
         """Adds an event of the harness."""
@@ -184,6 +190,12 @@ class Crew(ABC, Generic[S]):
             found = self.show(event.fields)
             if found is None:
                 continue
+            if found[0] == "failed":
+                seat.failures[life] += 1
+                if seat.failures[life] > _FAILURES:
+                    if seat.failures[life] % _FAILURES:
+                        continue
+                    found = ["failed", f"one of {_FAILURES:,}: {found[1]}"]
             seat.told.append((event.at, life, found))
             self.hear(seat, found, life)
 

@@ -19,15 +19,22 @@ The kinds of events besides those of all crews (`workloads.applications.crew`):
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from infra.machines.api import Node
 from infra.systems.rocketmq.applications.process import Program
 from infra.systems.rocketmq.message_body import id_of
 from workloads.applications.crew import Crew, Seat, Shown, show_any
+
+
+UNSURE_S: Final = 45.0
+"""So long after the begin of an acknowledgement without an answer the message has come again, or does not: its invisible
+duration (20 s at most) and the time of its return are over.
+"""
 
 
 @dataclass
@@ -36,8 +43,10 @@ class ConsumerSeat(Seat):
 
     working: dict[tuple[int, int], tuple[Any, int]] = field(default_factory=dict)
     """(life, number of a delivery) -> its message and attempt, until it is done."""
-    acking: dict[tuple[int, int], Any] = field(default_factory=dict)
-    """(life, number of a delivery) -> its message, from the begin of its acknowledgement until it is done."""
+    acking: dict[tuple[int, int], tuple[Any, float]] = field(default_factory=dict)
+    """(life, number of a delivery) -> its message, from the begin of its acknowledgement (s, `time.monotonic`) until it
+    is done.
+    """
     owned: Sequence[str] = ()
     """The queues that its process reported last."""
 
@@ -49,7 +58,7 @@ class ConsumerSeat(Seat):
         if kind == "delivered":
             self.working[life, rest[0]] = rest[3], rest[4]
         elif kind == "acking" and (life, rest[0]) in self.working:
-            self.acking[life, rest[0]] = self.working[life, rest[0]][0]
+            self.acking[life, rest[0]] = self.working[life, rest[0]][0], time.monotonic()
         elif kind == "done" and (life, rest[0]) in self.working:
             self.acking.pop((life, rest[0]), None)
             return (*self.working.pop((life, rest[0])), rest[1])
@@ -57,9 +66,11 @@ class ConsumerSeat(Seat):
 
     @property
     def unsure(self) -> set[Any]:
-        """The messages that a process which has ended may have acknowledged: nobody knows if they come again."""
-        there = None if self.application is None else self.joins
-        return {message for (life, _), message in self.acking.items() if life != there}
+        """The messages that a process may have acknowledged: nobody knows if they come again. It has ended, or had no
+        answer in time.
+        """
+        there, late = None if self.application is None else self.joins, time.monotonic() - UNSURE_S
+        return {message for (life, _), (message, at) in self.acking.items() if life != there or at < late}
 
 
 class Consumers(Crew[ConsumerSeat]):

@@ -238,7 +238,7 @@ class ConsumeWorkload(MessageWorkload):
         if (self.grpc or self.native) and self.options.begins == "first":
             await start_at_zero(self.places, self.group)
         record = context.deployment.record
-        versions = [server.version for server in record.servers if server.kind == "broker" and server.version]
+        broker = next(server for server in record.servers if server.kind == "broker" and server.version)
         through = PROXY_REMOTING if self.options.library == PROXIED else NAMESRV
         if self.proxied:
             ports = [(server, server.ports.get(PROXY_REMOTING)) for server in record.servers]
@@ -282,14 +282,14 @@ class ConsumeWorkload(MessageWorkload):
             await start_with(self.places, self.group, "POP")
             consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
         nodes = context.deployment.clients[: self.options.members]
-        version, own = str(versions[0]), self.options.application
+        version, own = str(broker.version), self.options.application
         program: Program
         if own is not None:
             program = OwnProgram(Path(own), version)
         elif self.native:
             program = NativeProgram()
         else:
-            program = JavaProgram(version, self.options.library, self.options.grpc_client)
+            program = JavaProgram(version, self.options.library, self.options.grpc_client, broker.mends)
         queues = self.places.keys if self.owning else ()
         self._crew = Consumers(nodes, program, consume, self.again, queues, shared=self.options.listener == "broadcast")
         await self._crew.install()
@@ -302,7 +302,7 @@ class ConsumeWorkload(MessageWorkload):
             }
             self._sender = Sender(
                 context.deployment.clients[self.options.members],
-                JavaProgram(version, "remoting"),
+                JavaProgram(version, "remoting", mends=broker.mends),
                 produce,
                 large=self.options.large,
                 usual=BODY_SIZE,

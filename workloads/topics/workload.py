@@ -138,8 +138,9 @@ class TopicsWorkload(MessageWorkload):
                 "consumeThreadMax": 4,
             },
         }
-        version = next(server.version for server in record.servers if server.kind == "broker" and server.version)
-        crew = Consumers(context.deployment.clients, JavaProgram(str(version), self.options.library), consume, 0)
+        broker = next(server for server in record.servers if server.kind == "broker" and server.version)
+        program = JavaProgram(str(broker.version), self.options.library, mends=broker.mends)
+        crew = Consumers(context.deployment.clients, program, consume, 0)
         await crew.install()
         self._members = Subscribers(crew, topics)
 

@@ -21,7 +21,16 @@ from checkers.messages.consuming.changes import CLEANED, GroupChanges
 from checkers.messages.consuming.redelivered import Redeliveries
 from checkers.messages.consuming.resets import PAST, MemberResets
 from checkers.messages.consuming.stored import Stored, stored
-from checkers.messages.consuming.takes import UNSURE, Delivery, Takes, dead_letters, properties_of, subscribed, takes
+from checkers.messages.consuming.takes import (
+    UNSURE,
+    Delivery,
+    Takes,
+    dead_letters,
+    may_be_acknowledged,
+    properties_of,
+    subscribed,
+    takes,
+)
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
@@ -247,7 +256,7 @@ class _Judged:
             last = deliveries[-1]
             if identity not in ids or last.end is None or any(each.done for each in deliveries):
                 continue
-            if any(each.unsure for each in deliveries):
+            if may_be_acknowledged(deliveries):
                 self.acknowledging += 1
                 continue
             if last.done is None:  # its process was ended: the message belongs to another member then

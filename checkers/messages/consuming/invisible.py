@@ -18,7 +18,7 @@ from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consuming.changes import GroupChanges
 from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.stored import stored
-from checkers.messages.consuming.takes import UNSURE, Delivery, takes
+from checkers.messages.consuming.takes import UNSURE, Delivery, may_be_acknowledged, takes
 from checkers.messages.ops import of_messages
 from results.figures import SECOND, clock, many
 from results.record import RunRecord
@@ -75,7 +75,7 @@ class Invisible:
                 case = _again(before, later)
                 if case is None:
                     expired += bool(before.hides) and not before.done
-                elif _disturbed(scene, deliveries[0], later):
+                elif _disturbed(scene, deliveries[0], later, confirmed=case.name == "acked-redelivered"):
                     excused[case.name, _FAULT] += 1
                 elif used < resets.repeats(later):
                     used += 1  # each reset brings a message back once
@@ -86,7 +86,7 @@ class Invisible:
             over = last.over
             if over is None or identity not in there or any(each.done for each in deliveries):
                 continue
-            if any(each.unsure for each in deliveries):
+            if may_be_acknowledged(deliveries):
                 open_[UNSURE] += 1
             elif resets.passes(last.key, last.offset, resets.known.get(identity, 0)):
                 open_[PAST] += 1
@@ -148,7 +148,10 @@ def _ends_alike(delivery: Delivery) -> bool:
     return abs(delivery.over - delivery.first_over) <= _SAME_END
 
 
-def _disturbed(scene: RunTimeline, first: Delivery, later: Delivery) -> bool:
-    """True if a fault or a change of master may have brought a message again."""
-    start = first.start - int(_BEFORE_S * SECOND)
-    return scene.changed_master(group_of(later.key), start, later.start) or bool(scene.in_force(start, later.start))
+def _disturbed(scene: RunTimeline, first: Delivery, later: Delivery, *, confirmed: bool) -> bool:
+    """True if a fault or a change of master may have brought a message again. confirmed: a broker had confirmed its
+    acknowledgement, so only a fault at its brokers may.
+    """
+    start, group = first.start - int(_BEFORE_S * SECOND), group_of(later.key)
+    faults = scene.at_group(group, start, later.start) if confirmed else scene.in_force(start, later.start)
+    return scene.changed_master(group, start, later.start) or bool(faults)

@@ -54,7 +54,7 @@ class Prompt:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `messages` judged; `p50_ms`, `p99_ms`, `max_ms` from the acknowledgement to the first delivery,
-        without the pauses.
+        without the pauses; `disturbed`: the number of messages that are not judged.
         """
         told, scene = takes(run.history), RunTimeline(run)
         resets, group = MemberResets(run.history), GroupChanges(run.history)
@@ -69,7 +69,7 @@ class Prompt:
         slow: list[Case] = []
         waits: list[int] = []
         paused: list[int] = []
-        unjudged = 0
+        disturbed = late = 0
         acked = [
             (call.completion.time, call)
             for call in run.history.clients.calls
@@ -94,7 +94,8 @@ class Prompt:
                 behind |= resets.requested(key, start - int(_CALM_S * SECOND), end)
             behind |= group.closed(start - int(_CALM_S * SECOND), end)
             if behind or not _calm(scene, changes, start, end):
-                unjudged += 1
+                disturbed += 1
+                late += end - start > LIMIT_S * SECOND
                 continue
             wait = max(0, end - start)
             left = wait - sum(max(0, min(p.end, end) - max(p.start, start)) for p in pauses.get(key or "", ()))
@@ -109,7 +110,7 @@ class Prompt:
                 scene, "slow-to-group", slow, "{n} messages came late to a calm group", limit=int(LIMIT_S * SECOND)
             )
         )
-        stats: dict[str, Any] = {"messages": len(waits)}
+        stats: dict[str, Any] = {"messages": len(waits), "disturbed": disturbed}
         if waits:
             p50, p99, longest = (round(float(np.percentile(waits, p)) / 1e6, 1) for p in (50, 99, 100))
             stats |= {"p50_ms": p50, "p99_ms": p99, "max_ms": longest}
@@ -119,7 +120,7 @@ class Prompt:
                 f" within {stats['p50_ms']:g} ms (p50), {stats['p99_ms']:g} ms (p99), {stats['max_ms']:g} ms at most"
             )
         why = "a fault, a change of members or queues, a reset, or a group that is behind, off or deleted"
-        excuses = [Excuse("slow-to-group", unjudged, why)] if unjudged else []
+        excuses = [Excuse("slow-to-group", late, why)] if late else []
         if paused:
             nearest = round(max(paused) / SECOND, 3)
             excuses.append(Excuse("slow-to-group", len(paused), _PAUSED, LIMIT_S, nearest))

@@ -138,14 +138,18 @@ class Redeliveries:
 
     def _popped(self, before: Delivery, after: Delivery) -> str | None:
         """The reason why a popped message may come again, looked up in the run; None: no reason exists."""
-        ended = self._told.ends.get(before.life)
+        # A simple consumer reports its success after the broker's answer.
+        confirmed = before.acking is not None
+        ended = None if confirmed else self._told.ends.get(before.life)
         if ended is not None and ended <= min(after.start, (before.end or 0) + int(_ACK_S * SECOND)):
             return "its member was ended, and its acknowledgement may be missing"
         if before.refused is not None and before.refused[0] <= after.start:
             return f"the broker had refused its acknowledgement (code {before.refused[1]})"
         # A change of master may leave several copies of a message that is not acknowledged, and each comes again.
         start = self._first[after.id] - int(_ACK_S * SECOND)
-        if self._scene.in_force(start, after.start):
+        if self._scene.at_group(group_of(after.key), start, after.start) or (
+            not confirmed and self._scene.in_force(start, after.start)
+        ):
             return "a fault since its first delivery"
         if any(since <= after.start <= until for since, until in self._modes):
             return "an administrator had changed the mode of the group (pull or pop)"
@@ -167,7 +171,8 @@ class Redeliveries:
         seen = int(_SEEN_S * SECOND)
         if self._reports(after.life, after.start - seen) and not self._told.has(after.life, key, after.start, seen):
             return None
-        began, held = self._told.hold(after.life, key, after.start), self._told.hold(before.life, key, before.end or 0)
+        began = self._told.hold(after.life, key, after.start, seen)
+        held = self._told.hold(before.life, key, before.end or 0, seen)
         if not self._commits or began is None or held is None:
             return usual
         others = [hold for hold in self._told.holds[key] if hold.life != before.life]

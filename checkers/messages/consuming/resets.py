@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Final
 
 from checkers.messages.consuming.takes import Delivery
 from checkers.messages.resets import Reset, resets_of
+from results.figures import SECOND
 from results.history import Call, History
 from results.op import OK
+
+_STOPPED_S: Final = 15.0
+"""The longest time for which a member stops for a reset (10 s), with a reserve."""
 
 BACK = "an administrator had reset the offset to the message or below it"
 """The reason why a message comes again."""
@@ -60,6 +65,16 @@ class MemberResets:
     def requested(self, key: str, since: int, until: int) -> bool:
         """True if a reset of a queue was requested, or acknowledged, between two times (ns)."""
         return any(since <= at <= until for reset in self.of(key) for at in (reset.begun, reset.acked))
+
+    def stopped(self, since: int, until: int) -> bool:
+        """True if a reset of any queue may have stopped a member between two times (ns): a client suspends all its
+        queues (`MQClientInstance.resetOffset`, 10 s). A reset without an answer may happen at any time after its
+        request.
+        """
+        return any(
+            call.start <= until and (call.outcome != OK or (call.end or 0) + int(_STOPPED_S * SECOND) >= since)
+            for call in self.calls
+        )
 
     def unanswered(self, key: str) -> bool:
         """True if a reset without an answer may happen at any time."""

@@ -163,7 +163,9 @@ class Retried:
         return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
 
     def _early(self, failed: dict[Any, list[Delivery]], levels: Mapping[Any, int]) -> Iterator[tuple[Case, bool]]:
-        """Yields attempts before their delay was over; False: it is one of a process that kept the message."""
+        """Yields attempts before their delay was over; `about`: the failure before. False: it is one of a process that
+        kept the message.
+        """
         if not self.delays:
             return
         for deliveries in failed.values():
@@ -176,7 +178,7 @@ class Retried:
                     text = f"message {d.id} failed at {clock(at)} and came again at {clock(d.start)}, as attempt "
                     usual = d.id in levels and d.start >= _soonest(before, delay_s(d.attempt - 1))
                     text += f"{d.attempt}, whose delay is {delay} s"
-                    case = Case(at, d.start, [d.op], text, d.key, name=_UNNAMED if usual else "")
+                    case = Case(at, d.start, [d.op], text, d.key, name=_UNNAMED if usual else "", about=before)
                     yield case, not (self.holds and any(_kept(each, d) for each in deliveries))
                 if d.done is False and d.end is not None:
                     ends.setdefault(d.attempt, d)
@@ -286,7 +288,7 @@ def _may_lack_its_delay(told: Takes, scene: RunTimeline, case: Case) -> bool:
     again at the end of its invisible duration.
     """
     until = case.start + int(_REQUEST_S * SECOND)
-    ended = any(case.start <= end <= until for end in told.ends.values())
+    ended = case.start <= told.ends.get(case.about.life, until + 1) <= until
     return ended or bool(scene.in_force(case.start, until))
 
 

@@ -248,14 +248,9 @@ class _Judged:
 
         led: True if only a change of master may show settings that were not copied; without one it is None.
         """
-        nodes = set(self.run.deployment.groups.get(brokers or "", ()))
         acked = change.end or change.start
         masters = [each.since for each in self.scene.masters_of(brokers)[1:] if change.start <= each.since <= until]
-        faults = [
-            fault.start_ns
-            for fault in self.scene.in_force(change.start, until)
-            if not nodes or nodes & {*fault.nodes, *fault.impairs} or not (fault.nodes or fault.impairs)
-        ]
+        faults = [fault.start_ns for fault in self.scene.at_group(brokers, change.start, until)]
         if not masters and (led or not faults):
             return None
         calm = max(0, min([*masters, *faults]) - acked)

@@ -9,11 +9,15 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from checkers.messages.reports import Life, reports
+from results.figures import SECOND
 from results.history import History
 from results.op import OK
 
 RETRY: Final = "%RETRY%"
 """The prefix of the topic of messages that come again."""
+
+_ANSWER_S: Final = 5.0
+"""A request reaches its broker within this time, or never."""
 
 UNSURE: Final = "an acknowledgement was sent, and its outcome is not known"
 """The reason why nobody knows if a message comes again."""
@@ -120,9 +124,11 @@ class Takes:
                     since[key] = at
         return {key: sorted(of, key=lambda hold: hold.since) for key, of in found.items()}
 
-    def hold(self, life: Life, key: str, at: int) -> Hold | None:
-        """The last time in which a life had a queue that began until a time (ns); None: it never had it."""
-        until = [hold for hold in self.holds.get(key, ()) if hold.life == life and hold.since <= at]
+    def hold(self, life: Life, key: str, at: int, near: int = 0) -> Hold | None:
+        """The last time in which a life had a queue that began until a time (ns), or less than `near` (ns) after it;
+        None: it never had it.
+        """
+        until = [hold for hold in self.holds.get(key, ()) if hold.life == life and hold.since <= at + near]
         return until[-1] if until else None
 
     def has(self, life: Life, key: str, at: int, near: int) -> bool:
@@ -138,6 +144,18 @@ class Takes:
         held = [(at, key in queues) for at, queues in self.queues.get(life, ())]
         before = [has for at, has in held if at <= start][-1:]
         return not all(before or [False]) or not all(has for at, has in held if start < at <= end)
+
+
+def may_be_acknowledged(deliveries: Sequence[Delivery]) -> bool:
+    """True if an acknowledgement of unknown outcome may have consumed a message, by its deliveries in order of time.
+    One that was sent well before the last delivery did not: brokers delivered the message after it, and a delivery is
+    acknowledged by its own handle.
+    """
+    last = deliveries[-1]
+    return any(
+        each.unsure and each.acking is not None and (each is last or each.acking > last.start - int(_ANSWER_S * SECOND))
+        for each in deliveries
+    )
 
 
 def takes(history: History, popped: bool = False) -> Takes:

@@ -60,7 +60,11 @@ class TimedOut:
                 due = first.start + self.limit
                 if again is not None and again <= due:
                     longest = max(longest, again - first.start)
-                elif _disturbed(scene, first, due) or changes.closed(first.start, due) or resets:
+                elif (
+                    _disturbed(scene, first, due)
+                    or changes.closed(first.start, due)
+                    or resets.stopped(first.start, due)
+                ):
                     excused += 1
                 else:
                     text = f"message {identity} came to {first.life} at {clock(first.start)}, which worked on it until "

@@ -6,6 +6,7 @@ A mend is one file, `NN-NAME.toml`; NN is the id of the finding whose cause it r
     reason = "removeConnection no longer changes the master's own SyncStateSet"
     upstream = "apache/rocketmq#9897"                    # where its own people corrected it, or speak of it
     versions = ["rocketmq 5.4.0", "rocketmq 5.5.0"]      # as `harness list versions` names them
+    clients = true                                       # for applications, too: the client has the defect
 
     [[edit]]
     method = "org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService.removeConnection"

@@ -21,6 +21,7 @@ ON_NODE: Final = "/opt/harness/mends"
 _SOURCES: Final = FOLDER / "agent"
 _LOCK: Final = _SOURCES / "jars-3.30.2.toml"
 _JAR: Final = "mends"
+_CLIENTS: Final = "-clients"
 _TRY_S: Final = 120
 
 
@@ -42,14 +43,26 @@ def option(folder: str, version: str | None) -> str:
     return f"-javaagent:{folder}/{_JAR}.jar={folder}/{version}.orders"
 
 
+def client_options(numbers: Iterable[int], version: str, folder: str = ON_NODE) -> Sequence[str]:
+    """The JVM options of an application with the client of a version; empty without a mend of clients."""
+    mended = any(mend.clients for mend in applied(numbers, version))
+    return [option(folder, f"{version}{_CLIENTS}")] if mended else []
+
+
 def build() -> Path:
     """A folder with the agent and its library, built if missing. Raises InfraError."""
     return compile_jar(_SOURCES, fetch_jars(_SOURCES / "pom.xml", _LOCK), _JAR)
 
 
 def share(numbers: Sequence[int], versions: Iterable[str]) -> Share:
-    """Returns the share that every node needs to start servers of these versions with the mends. Raises InfraError."""
-    files = {f"{version}.orders": properties(orders(applied(numbers, version), version)) for version in versions}
+    """Returns the share that every node needs to start servers, and applications, of these versions with the mends.
+    Raises InfraError.
+    """
+    files = {}
+    for version in versions:
+        found = applied(numbers, version)
+        files[f"{version}.orders"] = properties(orders(found, version))
+        files[f"{version}{_CLIENTS}.orders"] = properties(orders([mend for mend in found if mend.clients], version))
     built, library = build(), fetch_jars(_SOURCES / "pom.xml", _LOCK)
     for path in [*built.glob("*.jar"), *library.glob("*.jar")]:
         files[path.name] = path.read_bytes()

@@ -61,6 +61,7 @@ class _Head:
     versions: tuple[str, ...] = option(help="`SYSTEM VERSION` of the servers that it is for.")
     upstream: str = option("", "Where the system's own people corrected it, or speak of it.")
     also: tuple[int, ...] = option((), "Other findings that have this cause.")
+    clients: bool = option(False, "It is also for the processes of applications.")
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Mend:
     id        of the finding. also: of others with the same cause.
     versions  `SYSTEM VERSION` of the servers that it is for.
     reason    the change. upstream: the system's own correction or discussion of it; "": none known.
+    clients   it is also for the processes of applications.
     file      as `--mend` names it; "": it is one of the harness'. mutant: None: it corrects.
     """
 
@@ -91,6 +93,7 @@ class Mend:
     versions: Sequence[str]
     edits: Sequence[Edit]
     also: Sequence[int] = ()
+    clients: bool = False
     file: str = ""
     mutant: Mutant | None = None
 
@@ -156,7 +159,7 @@ def read_mend(path: Path) -> Mend:
     if strange:
         raise SettingsError(f"{path}: an edit is for {strange[0]}, the mend for {' and '.join(head.versions)}")
     number, name = int(named[1]), named[2]
-    return Mend(number, name, head.reason, head.upstream, head.versions, made, head.also, mutant=mutant)
+    return Mend(number, name, head.reason, head.upstream, head.versions, made, head.also, head.clients, mutant=mutant)
 
 
 def ids(texts: Iterable[str]) -> list[str]:

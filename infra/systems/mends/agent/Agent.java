@@ -22,8 +22,9 @@ import java.util.concurrent.ConcurrentHashMap;
 /**
  * Edits classes of a server before its main method runs. Argument: the file of the orders (see {@link Mender}).
  *
- * <p>It prints `mend ID applied to CLASS.METHOD` for each edit, after the JVM has loaded and verified the class. A server
- * where any edit fails ends at once: half a mend would be a third kind of server.
+ * <p>It prints `mend ID applied to CLASS.METHOD` for each edit, after the JVM has loaded and verified the class; on stderr,
+ * since the stdout of an application has its events. A server where any edit fails ends at once: half a mend would be a
+ * third kind of server.
  */
 public final class Agent {
     private static final int NOT_APPLIED = 70;
@@ -90,14 +91,14 @@ public final class Agent {
 
     private static void giveUp(Throwable problem) {
         say("mends not applied: " + problem);
-        System.out.flush();
+        System.err.flush();
         Runtime.getRuntime().halt(NOT_APPLIED);
     }
 
     private static void say(String line) {
         SimpleDateFormat time = new SimpleDateFormat("yyyy-MM-dd HH:mm:ss.SSS");
         time.setTimeZone(TimeZone.getTimeZone("UTC"));
-        System.out.println(time.format(new Date()) + " " + line);
+        System.err.println(time.format(new Date()) + " " + line);
     }
 
     /** Gives the JVM the edited bytes. `seen`: class -> "" where it did, else why not. */

@@ -38,6 +38,7 @@ import org.apache.rocketmq.client.java.route.MessageQueueImpl;
  */
 final class GrpcConsumer implements Application.Part {
     private static final int BATCH = 8;
+    private static final long AFTER_FAILURE_MS = 200;
     /** A proxy refuses shorter polls (grpcClientConsumerMinLongPollingTimeoutMillis, 5 s). */
     private static final Duration AWAIT = Duration.ofSeconds(5);
     /** An orderly consumer begins no work with so little time left, in milliseconds. */
@@ -131,7 +132,17 @@ final class GrpcConsumer implements Application.Part {
                 }
             } catch (Exception problem) {
                 failed(problem);
+                rest();
             }
+        }
+    }
+
+    /** Without it, a consumer that no proxy answers fails 30,000 times a second. */
+    private static void rest() {
+        try {
+            Thread.sleep(AFTER_FAILURE_MS);
+        } catch (InterruptedException problem) {
+            Thread.currentThread().interrupt();
         }
     }
 

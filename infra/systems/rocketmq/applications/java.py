@@ -14,6 +14,7 @@ from infra.machines.api import InfraError, Node, Share
 from infra.systems import class_data
 from infra.systems.java import LOG, NO_PERF_FILE
 from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.mends.apply import client_options
 from infra.systems.rocketmq.applications.library import GrpcClient, Library
 from infra.systems.rocketmq.servers import artifacts
 
@@ -44,12 +45,16 @@ def grpc_jars(version: GrpcClient = GRPC_VERSION) -> Path:
 
 
 class JavaProgram:
-    """The application with the client of one version; implements `applications.process.Program`. grpc: the version of
-    the gRPC client.
+    """The application with the client of one version; implements `applications.process.Program`.
+
+    grpc   the version of the gRPC client.
+    mends  ids of the run's mends: those of clients are for the remoting client.
     """
 
-    def __init__(self, version: str, library: Library, grpc: GrpcClient = GRPC_VERSION) -> None:
-        self._version, self._library, self._grpc = version, library, grpc
+    def __init__(
+        self, version: str, library: Library, grpc: GrpcClient = GRPC_VERSION, mends: Sequence[int] = ()
+    ) -> None:
+        self._version, self._library, self._grpc, self._mends = version, library, grpc, mends
         self._jar = _JAR.format(version=version)
         self._content = b""
         self._archive: str | None = None
@@ -77,7 +82,8 @@ class JavaProgram:
     @property
     def argv(self) -> Sequence[str]:
         archived = [] if self._archive is None else class_data.use(self._archive)
-        return ["java", *archived, *_OPTIONS, "-cp", ":".join(self._path), _MAIN]
+        mended = () if self._library.startswith("grpc") else client_options(self._mends, self._version)
+        return ["java", *archived, *_OPTIONS, *mended, "-cp", ":".join(self._path), _MAIN]
 
     @property
     def _path(self) -> Sequence[str]:

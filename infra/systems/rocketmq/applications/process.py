@@ -18,7 +18,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from infra.machines.api import InfraError, Node
+from infra.machines.node import PROCESS_OF
 from infra.machines.remote.api import Stream
+from infra.systems.api import APPLICATION_PIDS
 from infra.systems.java import LOG
 
 _LINE_S: Final = 0.5
@@ -26,6 +28,14 @@ _COMMAND_S: Final = 5.0
 
 _RUN: Final = 'log=$1; shift; cd -- "${log%/*}" && exec "$@" 2>>"$log"'
 """Shell: runs a program whose stderr goes to a file, so that it never blocks."""
+
+_NOTE: Final = (
+    PROCESS_OF
+    + """
+mkdir -p -- "${1%/*}" && printf '%s %s\\n' "$2" "$(started_of "$2")" > "$1"
+"""
+)
+"""Shell: notes a process in a pid file, as `Node.spawn` does."""
 
 
 class ApplicationError(InfraError):
@@ -123,6 +133,8 @@ class Application:
             threading.Thread(target=self._read, args=(self._stream, loop), name=self.label, daemon=True).start()
             found = self._good(await self._next(hello, timeout_s))
         self.pid = int(found.fields["pid"])
+        note = ["sh", "-c", _NOTE, "note", f"{APPLICATION_PIDS}/{self.label}.pid", str(self.pid)]
+        await asyncio.to_thread(self.node.run, note, check=False)  # one that has ended already has no number any more
         return found
 
     async def ask(self, command: Mapping[str, Any], kind: str, timeout_s: float) -> Event:
