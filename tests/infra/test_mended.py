@@ -312,6 +312,14 @@ def test_a_proxy_renews_as_many_handles_as_its_pool_has_places_unless_mended(
     assert run("Renewals", [str(tmp_path), handles], mends)[-1] == renewed
 
 
+@pytest.mark.parametrize(("mends", "renewed"), [([], "1 1 1"), ([80], "1 0 1"), ([80, 84], "1 0 1")])
+def test_a_proxy_renews_for_a_client_whose_stream_has_ended_unless_mended(
+    mends: Sequence[int], renewed: str, run: Run, tmp_path: Path
+) -> None:
+    """With the client's stream, after its end, and with a new one."""
+    assert run("Ended", [str(tmp_path)], mends)[-1] == renewed
+
+
 @pytest.mark.parametrize(("mends", "first"), [([], "8"), ([88], "5")])
 def test_a_broadcast_consumer_begins_behind_what_came_after_its_start_unless_mended(
     mends: Sequence[int], first: str, run: Run, tmp_path: Path
