@@ -87,6 +87,12 @@ _REVIVED_S: Final = 20.0
 """The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
 for late acknowledgements."""
 
+_RENEWED_DEAD_S: Final = 131.0
+"""The longest time for which a proxy hides what a crashed push consumer had popped. It renews such messages until it has
+had no heartbeat of the process for 120 s (`channelExpiredTimeout`), looks every 10 s, and hides them for 1 s more
+(`invisibleTimeMillisWhenClear`).
+"""
+
 _POP_INVISIBLE_S: Final = 10
 """The time for which a message that a push consumer popped is hidden from the others (60 s by default)."""
 
@@ -166,6 +172,8 @@ class ConsumeWorkload(MessageWorkload):
         self.quiet_s += RENEWED_MS / 1000 if self.options.renewed else 0
         self.quiet_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
         self.quiet_s += _NATIVE_LATER_S if self.native else 0
+        if self.options.library == "grpc-push" and self.options.member_goes_every:
+            self.quiet_s = max(self.quiet_s, 2 + _RENEWED_DEAD_S + _REVIVED_S)
         # A group that is reset is behind with what it had got: nobody counts these messages.
         self.done_s = self.quiet_s if resets else DONE_S
         # Twice: what was popped by a process that was killed may come when the group has been quiet for long already.
