@@ -88,8 +88,8 @@ _REVIVED_S: Final = 20.0
 for late acknowledgements."""
 
 _RENEWED_DEAD_S: Final = 131.0
-"""The longest time for which a proxy hides what a crashed push consumer had popped. It renews such messages until it has
-had no heartbeat of the process for 120 s (`channelExpiredTimeout`), looks every 10 s, and hides them for 1 s more
+"""The longest time for which a proxy hides what a crashed push consumer had popped. It renews such messages until it
+has had no heartbeat of the process for 120 s (`channelExpiredTimeout`), looks every 10 s, and hides them for 1 s more
 (`invisibleTimeMillisWhenClear`).
 """
 

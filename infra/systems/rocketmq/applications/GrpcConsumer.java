@@ -42,6 +42,8 @@ final class GrpcConsumer implements Application.Part {
     private static final Duration AWAIT = Duration.ofSeconds(5);
     /** An orderly consumer begins no work with so little time left, in milliseconds. */
     private static final long LEAST_MS = 1000;
+    /** The pause after a receive that failed, in milliseconds. */
+    private static final long PAUSE_MS = 200;
 
     private final Pipe pipe;
     private final String name;
@@ -131,7 +133,17 @@ final class GrpcConsumer implements Application.Part {
                 }
             } catch (Exception problem) {
                 failed(problem);
+                pause();
             }
+        }
+    }
+
+    /** Without it, a receive that no proxy takes is repeated, and reported, ten thousand times a second. */
+    private static void pause() {
+        try {
+            Thread.sleep(PAUSE_MS);
+        } catch (InterruptedException ended) {
+            Thread.currentThread().interrupt();
         }
     }
 
