@@ -78,12 +78,12 @@ def restart(deployment: Deployment, node: str, ttl_s: float) -> Lease:
     """Starts the servers of a node when the lease ends, on the node itself, once its data can be written. Those that
     may end because the brokers are not there yet are started again (`STARTED_AGAIN`).
     """
-    starts = [volume.when_usable(DATA, _start(server)) for server in deployment.servers(node)]
+    starts = [_start(server) for server in deployment.servers(node)]
     return deployment.node(node).lease([], starts, ttl_s=ttl_s)
 
 
 def _start(server: Server) -> Sequence[str]:
-    command = server.start_command()
+    command = volume.when_usable(DATA, server.start_command())
     return until_it_listens(server.endpoint, command) if server.kind in STARTED_AGAIN else command
 
 
