@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from harness.api import Fault
 from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import volume
+from infra.machines.primitives.process import until_it_listens
 from infra.machines.primitives.volume import Data, Volume
 from infra.options import option
-from infra.systems.api import Deployment, ServersRun
+from infra.systems.api import STARTED_AGAIN, Deployment, Server, ServersRun
 from infra.systems.java import DATA
 from nemesis.patience import eventually
 
@@ -74,9 +75,16 @@ def running(deployment: Deployment, node: str) -> dict[str, ProcessId]:
 
 
 def restart(deployment: Deployment, node: str, ttl_s: float) -> Lease:
-    """Starts the servers of a node when the lease ends, on the node itself, once its data can be written."""
-    starts = [volume.when_usable(DATA, server.start_command()) for server in deployment.servers(node)]
+    """Starts the servers of a node when the lease ends, on the node itself, once its data can be written. Those that
+    may end because the brokers are not there yet are started again (`STARTED_AGAIN`).
+    """
+    starts = [_start(server) for server in deployment.servers(node)]
     return deployment.node(node).lease([], starts, ttl_s=ttl_s)
+
+
+def _start(server: Server) -> Sequence[str]:
+    command = volume.when_usable(DATA, server.start_command())
+    return until_it_listens(server.endpoint, command) if server.kind in STARTED_AGAIN else command
 
 
 def missing(

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from infra.machines.api import InfraError, Node, ProcessId
 from infra.machines.primitives.process import await_end
-from infra.systems.api import Deployment
+from infra.systems.api import STARTED_AGAIN, Deployment
 
 log = logging.getLogger("harness.observe")
 
@@ -34,10 +34,25 @@ _PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A process that was seen to run at `since`."""
+    """A process that was seen to run at `since`. missed: since when its server had been missing before; None: it had
+    not.
+    """
 
     process: ProcessId
     since: float
+    missed: float | None = None
+
+    def since_missed(self, kind: str, now: float) -> float | None:
+        """`missed`, if it ended soon after its return, and is of a kind that is then started again; or None."""
+        return self.missed if kind in STARTED_AGAIN and now - self.since <= RETURN_S else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A server without a process since `last`; before, it may have come back and ended again, since `first`."""
+
+    first: float
+    last: float
 
 
 class ProcessMonitor:
@@ -75,7 +90,7 @@ class ProcessMonitor:
 
     async def _watch(self, node: Node) -> None:
         alive: dict[str, _Seen] = {}
-        missing: dict[str, float] = {}
+        missing: dict[str, _Missing] = {}
         reported: set[str] = set()
         restarts = -1
         while alive or missing or restarts < 0:
@@ -94,13 +109,17 @@ class ProcessMonitor:
                 continue
             for kind in [kind for kind, seen in alive.items() if seen.process in ended]:
                 gone = alive.pop(kind)
-                missing[kind] = time.monotonic()
-                if not self._excused(node.name, kind, gone.since):
+                now = time.monotonic()
+                missed = gone.since_missed(kind, now)
+                missing[kind] = _Missing(now if missed is None else missed, now)
+                if not self._excused(node.name, kind, gone.since if missed is None else missed):
                     reported.add(kind)
                     await self._tell(node, kind, gone.process.pid)
             await self._look_for(node, alive, missing, reported)
 
-    async def _look_for(self, node: Node, alive: dict[str, _Seen], missing: dict[str, float], text: set[str]) -> None:
+    async def _look_for(
+        self, node: Node, alive: dict[str, _Seen], missing: dict[str, _Missing], text: set[str]
+    ) -> None:
         """Reports a missing server that is not back in time, and takes one that is back as alive."""
         if not missing:
             return
@@ -109,12 +128,11 @@ class ProcessMonitor:
             if kind not in missing:
                 continue
             if found is not None:
-                alive[kind] = _Seen(found, now)
-                del missing[kind]
+                alive[kind] = _Seen(found, now, missing.pop(kind).first)
                 text.discard(kind)
             elif self._excused(node.name, kind, now):
-                missing[kind] = now
-            elif kind not in text and now - missing[kind] > RETURN_S:
+                missing[kind] = _Missing(now, now)
+            elif kind not in text and now - missing[kind].last > RETURN_S:
                 text.add(kind)
                 await self._tell(node, kind, None)
         await asyncio.sleep(_PAUSE_S)

@@ -153,6 +153,12 @@ class Admin(Protocol):
         """
 
 
+STARTED_AGAIN: Final = frozenset({"proxy"})
+"""Kinds of servers that end at their start if no broker is there (`AbstractSystemMessageSyncer.createSysTopic`).
+Operators have an init system that starts them again, so a fault that also ended the brokers does that.
+"""
+
+
 class Server(Protocol):
     """One server process of a topology on one node. All methods may block.
 

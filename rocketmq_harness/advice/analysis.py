@@ -22,7 +22,7 @@ from results.durable import write_text
 PAGE: Final = "analysis.md"
 
 GROUPS: Final[Mapping[str, Sequence[int]]] = {
-    "loss": (5, 12, 20, 24, 47, 51, 59, 70, 77, 79, 83),
+    "loss": (5, 12, 20, 24, 47, 51, 59, 70, 77, 79, 83, 93),
     "disks": (14, 15, 17, 18, 19, 22, 43, 48, 52, 55, 57),
     "reads": (2, 8, 31, 37, 65, 67, 69, 76, 78),
     "availability": (1, 4, 7, 10, 16, 21, 23, 25, 27, 28, 42, 49, 58, 61, 63, 64, 73, 74),

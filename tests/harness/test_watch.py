@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -127,6 +128,39 @@ def test_under_a_fault_it_is_no_death_but_not_to_return_is(rig: Rig, monkeypatch
         await until(lambda: bool(rig.told))
         await rig.looked(4)
         assert rig.told == [{"node": "n1", "server": "broker", "pid": None, "last": "the last of broker"}]
+
+    play(rig, story)
+
+
+@pytest.mark.parametrize("started_again", [True, False])
+def test_a_server_that_ends_again_soon_after_its_return_has_not_returned(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, started_again: bool
+) -> None:
+    """A proxy ends if it finds no broker, and is started again: seen after the power of all nodes had failed."""
+    monkeypatch.setattr(watch, "STARTED_AGAIN", {"broker"} if started_again else set())
+    heal = 0.0
+    rig.watch._excused = lambda node, kind, since: heal == 0 or since <= heal  # as the nemesis: a fault until the heal
+
+    async def story() -> None:
+        nonlocal heal
+        rig.machine.change(broker=None)
+        await rig.looked(4)
+        heal = time.monotonic()
+        for pid in (3, 4):
+            rig.machine.change(broker=ProcessId(pid, 9))
+            await rig.looked(4)
+            rig.machine.change(broker=None)
+            await rig.looked(4)
+        if not started_again:
+            assert [one["pid"] for one in rig.told] == [3, 4]
+            return
+        assert rig.told == []
+        heal -= 100
+        rig.machine.change(broker=ProcessId(5, 9))
+        await rig.looked(4)
+        rig.machine.change(broker=None)
+        await until(lambda: bool(rig.told))
+        assert rig.told[0]["pid"] == 5, "no fault was there since it was missing"
 
     play(rig, story)
 

@@ -103,6 +103,24 @@ set -- ${stat##*) }         # field 3 of proc(5)'s stat and what follows; the st
 exit 0
 """
 
+_AGAIN = """
+host=$1 port=$2 pause=$3
+shift 3
+for i in $(seq 15); do
+    sleep "$pause"
+    (exec 3<> "/dev/tcp/$host/$port") 2> /dev/null && exit
+    "$@"
+done
+"""
+
+_UNTIL_IT_LISTENS = """
+again=$1
+shift
+setsid --fork bash --norc -c "$again" until-it-listens "$@" > /dev/null 2>&1 < /dev/null
+shift 3
+exec "$@"
+"""
+
 _AWAIT_END = (
     PROCESS_OF
     + """
@@ -189,6 +207,16 @@ def end_argv(process: ProcessId, grace_s: int) -> list[str]:
 def kill_noted_argv(pidfile: str) -> list[str]:
     """The same for the process that a pid file (`Node.spawn`) names when the command runs."""
     return ["sh", "-c", _KILL_NOTED, "kill-noted", pidfile]
+
+
+def until_it_listens(endpoint: tuple[str, int], argv: Sequence[str], pause_s: float = 2.0) -> list[str]:
+    """The argv that starts a server by `argv`, and again up to 15 times, after a pause each, until its port listens: as
+    an init system does with a server that ends at its start. For leases: it does not wait. `argv` must do nothing if
+    the server runs.
+    """
+    host, port = endpoint
+    again = [_AGAIN, host, str(port), str(pause_s)]
+    return ["bash", "--norc", "-c", _UNTIL_IT_LISTENS, "until-it-listens", *again, *argv]
 
 
 def end_and_restart(node: Node, process: ProcessId, grace_s: int, restart_argv: Sequence[str], ttl_s: float) -> Lease:

@@ -43,6 +43,7 @@ final class GrpcConsumer implements Application.Part {
     private static final Duration AWAIT = Duration.ofSeconds(5);
     /** An orderly consumer begins no work with so little time left, in milliseconds. */
     private static final long LEAST_MS = 1000;
+    /** The pause after a receive that failed, in milliseconds. */
 
     private final Pipe pipe;
     private final String name;
