@@ -147,7 +147,7 @@ def test_what_members_pop_is_not_sent_back(tmp_path: Path) -> None:
     """A run with gRPC clients was explained by finding 72, about messages that clients send back: they send none."""
     log = tmp_path / "broker.log"
     log.write_text(
-        "2026-11-30 14:52:00.403 ERROR PopReviveService_1 RocketmqPop - reviveQueueId=1, revive error, msg is: Message\n"
+        "2026-11-30 14:52:00.403 ERROR PopReviveService_1 - reviveQueueId=1, revive error, msg is: Message\n"
         "2026-11-30 14:52:13.030 INFO AutoSwitchHAClient RocketmqStore - truncate dirty files to 1097557\n"
     )
     both = [
