@@ -621,7 +621,11 @@ def test_a_message_that_may_have_been_acknowledged_need_not_come_again() -> None
     """The outcome of its acknowledgement died with its process: counted, and no violation. Without one it is one."""
     unsure = killed(acking=True)
     assert (unsure.verdict, [(e.rule, e.used) for e in unsure.excuses]) == (Verdict.VALID, [("retry-lost", 1)])
-    assert [(a.name, a.cases) for a in killed(acking=False).anomalies] == [("retry-lost", 1)]
+    lost = killed(acking=False).anomalies
+    assert [(a.name, a.cases) for a in lost] == [("retry-lost", 1)]
+    assert lost[0].summary.startswith(
+        "1 messages were popped, failed, and did not come again in time: message 1 was not"
+    )
 
 
 @pytest.mark.parametrize(("got", "name"), [(True, "retry-lost"), (False, "undelivered")])
@@ -1171,10 +1175,18 @@ def test_finds_planted_bugs_of_requests(bug: requests.Bug, name: str) -> None:
 
 
 def replied(
-    at: float | None, *, fault: float | None = None, silent: bool = False, got: int | None = None, own: bool = True
+    at: float | None,
+    *,
+    fault: float | None = None,
+    news: dict[str, Any] | None = None,
+    later: float | None = None,
+    marked: bool = True,
+    got: int | None = None,
+    own: bool = True,
 ) -> CheckResult:
     """A request at 2 s that waits for 3 s, after one that was answered. at: the time (s) at which a broker acknowledged
-    the reply to it. got: the message in the reply that it got. silent: its producer reported nothing.
+    the reply to it. got: the message in the reply that it got. later: its producer reported nothing in time, and
+    another send at this time (s) shows `news`. marked: the run shows such news at all.
     """
     story = TimedStory()
     about = {"group": "g", "member": "m0"}
@@ -1182,12 +1194,14 @@ def replied(
     asked = {"properties": {"request": "1"}}
     story.call(1, "send", "t:a:0", 1, [0, 1], node="n1", ask=asked, within_ms=3000, reply=1, own=True)
     result: dict[str, Any] = {"unanswered": "RequestTimeoutException"} if got is None else {"reply": got, "own": own}
-    result = {} if silent else result
+    result = result if later is None else {"open": True} if marked else {}
     story.call(2, "send", "t:a:0", 2, 2, "info", took=3.5, ask=asked, within_ms=3000, **result)
     events: list[tuple[float, list[object]]] = [(2.1, ["delivered", 1, "t:a:0", 1, 2, 0, "a"])]
     events += [] if at is None else [(at, ["replied", 1, True]), (at, ["done", 1, True])]
     if fault is not None:
         story.fault(fault, fault + 0.5, "n1")
+    if later is not None:
+        story.call(later, "send", "t:a:0", 3, [3, 3], node="n1", ask={"properties": {}}, **(news or {}))
     story.call(9, "take", None, None, [[k, int((9.01 - t) * S), 1, *rest] for t, (k, *rest) in events], **about)
     return Replies().check(story.run())
 
@@ -1198,8 +1212,25 @@ def test_a_reply_that_was_acknowledged_in_time_is_owed() -> None:
     assert [a.name for a in replied(4.9, fault=1).anomalies] == ["reply-lost"], "the fault was over"
     for good in (replied(5.1), replied(None), replied(4.9, got=2)):
         assert (good.verdict, good.excuses) == (Verdict.VALID, [])
-    for excused in (replied(4.9, fault=3), replied(4.9, silent=True)):
+    for excused in (replied(4.9, fault=3), replied(4.9, later=8, fault=6.5)):
         assert (excused.verdict, [(e.rule, e.used) for e in excused.excuses]) == (Verdict.VALID, [("reply-lost", 1)])
     for wrong in (replied(4.9, got=1), replied(4.9, got=2, own=False)):
         assert [a.name for a in wrong.anomalies] == ["wrong-reply"]
     assert Replies().check(Group(1).run()).verdict == Verdict.UNKNOWN, "no request, no promise"
+
+
+def test_silence_of_a_producer_is_looked_up() -> None:
+    """A producer that reports nothing has ended, by what a later send shows, or owes a result 2 s after the time of the
+    request."""
+    for silent in (replied(4.9, later=8), replied(4.9, later=8, news={"ended": [1]})):
+        assert [a.name for a in silent.anomalies] == ["reply-lost"], "its process lived on"
+    ended = replied(4.9, later=8, news={"ended": [2]})
+    unread = replied(4.9, later=6.9)
+    unmarked = replied(4.9, later=8, marked=False)
+    for excused, why in ((ended, "process ended"), (unread, "no later send"), (unmarked, "no later send")):
+        assert (excused.verdict, [e.used for e in excused.excuses]) == (Verdict.VALID, [1])
+        assert why in excused.excuses[0].why
+    assert [a.name for a in replied(4.9, later=8, news={"late": [[2, None, False]]}).anomalies] == ["reply-lost"]
+    assert [a.name for a in replied(4.9, later=8, news={"late": [[2, 1, True]]}).anomalies] == ["wrong-reply"]
+    late = replied(4.9, later=8, news={"late": [[2, 2, True]]})
+    assert (late.verdict, late.excuses, late.stats["answered"]) == (Verdict.VALID, [], 2)

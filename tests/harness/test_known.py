@@ -143,6 +143,26 @@ def test_either_of_two_signatures_is_enough(tmp_path: Path) -> None:
     assert needy.look(run_of(), judgement).sight == Sight.NOT_SHOWN
 
 
+def test_what_members_pop_is_not_sent_back(tmp_path: Path) -> None:
+    """A run with gRPC clients was explained by finding 72, about messages that clients send back: they send none."""
+    log = tmp_path / "broker.log"
+    log.write_text(
+        "2026-11-30 14:52:00.403 ERROR PopReviveService_1 - reviveQueueId=1, revive error, msg is: Message\n"
+        "2026-11-30 14:52:13.030 INFO AutoSwitchHAClient RocketmqStore - truncate dirty files to 1097557\n"
+    )
+    both = [
+        replace(one, signature=replace(one.signature, after=()))
+        for one in read_findings()
+        if one.id in (11, 72) and one.signature
+    ]
+    popped = Anomaly("retry-lost", "5 messages were popped, failed, and did not come again in time: message 31")
+    sent = Anomaly("retry-lost", "1,003 messages failed and did not come again in time: message 672")
+    assert ids(explained(both, popped, logs=[log])) == ([11], [])
+    assert ids(explained(both, sent, logs=[log])) == ([72], [])
+    log.write_text("")
+    assert ids(explained(both, popped, sent, logs=[log])) == ([], ["retry-lost"])
+
+
 def test_known_findings_count_what_they_explain() -> None:
     """Each finding has the cases of its own anomalies, and of those that it brings and no finding has as its own."""
     five, eight = finding(5, "lost", brings=("hole", "dirty-read")), finding(8, "dirty-read")

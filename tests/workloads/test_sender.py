@@ -20,7 +20,7 @@ from workloads.consume.sender import LARGE, LARGEST, Sender, size_of, way_of
 from workloads.places import Queue
 
 PROGRAM = """
-import json, os, sys
+import json, os, sys, time
 def report(**event): print(json.dumps(event), flush=True)
 report(event="hello", pid=os.getpid())
 held = []
@@ -42,6 +42,10 @@ for line in sys.stdin:
     elif n == 9:
         report(event="failed", name="producer", n=n, error="RequestTimeoutException",
                unanswered="RequestTimeoutException", code=10006, why="no reply")
+    elif n in (10, 11):
+        time.sleep(0.6)
+        result = dict(reply=str(n), own=True) if n == 10 else dict(unanswered="RequestTimeoutException")
+        report(event="sent", name="producer", n=n, status="SEND_OK", offset=n, **result)
     elif n != 5:
         held.append(n)
         if len(held) == 2:
@@ -124,7 +128,7 @@ def test_a_request_has_the_result_of_its_message(tmp_path: Path) -> None:
         assert extra["unanswered"] == "RequestTimeoutException"
         assert again + extra.get("again", []) == [[8, 8]]
         sent, extra = await sender.send(Queue("t", "a", 0), 5, asked, 0.3)
-        assert (sent.outcome.type, list(extra)) == ("info", ["within_ms"])
+        assert (sent.outcome.type, list(extra)) == ("info", ["within_ms", "open"])
         await sender.leave()
 
     asyncio.run(play())
@@ -167,3 +171,34 @@ def test_ways_and_sizes_follow_from_the_id() -> None:
     assert sizes[LARGE] > 100
     assert 5 < sizes[LARGEST] < 50
     assert {size_of(n, 0, 100) for n in range(1, 100)} == {100}
+
+
+def test_a_later_send_shows_what_became_of_a_request(tmp_path: Path) -> None:
+    """A result that came too late, and the end of a process without one: silence alone is neither."""
+
+    async def play() -> None:
+        sender = Sender(Here(tmp_path), Made(), {}, large=0, usual=100, raft_log=False)  # type: ignore[arg-type]
+        await sender.open()
+        sender.use()
+
+        async def send(n: int, deadline_s: float, **more: str) -> dict[str, Any]:
+            _, extra = await sender.send(Queue("t", "a", 0), n, {"TAGS": "a", **more}, deadline_s)
+            for name, shown in news.items():
+                shown.extend(extra.pop(name, []))
+            extra.pop("within_ms", None)
+            return extra
+
+        news: dict[str, list[Any]] = {"late": [], "ended": []}
+        assert await send(10, 0.3, request="1") == {"open": True}
+        assert await send(11, 0.3, request="1") == {"open": True}
+        assert await send(3, 10) == {}
+        assert await send(3, 10) == {}
+        assert news == {"late": [[10, 10, True], [11, None, False]], "ended": []}, "each is shown once"
+        assert await send(5, 0.3, request="1") == {"open": True}
+        assert await send(4, 0.3, request="1") == {"open": True}
+        while not news["ended"]:
+            await send(3, 10)
+        assert news["ended"] == [5, 4], "they were open when the process ended"
+        await sender.leave()
+
+    asyncio.run(play())

@@ -72,9 +72,10 @@ class Sender:
         self._awaited: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._answered: set[int] = set()
         """The requests that have a result."""
-        self._again: list[list[Any]] = []
-        """Results of requests that had one already, and that no completion shows yet: the request, and the message
-        in the reply, or None."""
+        self._asked: dict[int, Application] = {}
+        """The requests that have no result yet, each with the process that got it."""
+        self._news: dict[str, list[Any]] = {}
+        """The news that no completion shows yet: `again`, `late` and `ended` of `send`."""
         self._users = 0
         self._starts = 0
         self._starting = asyncio.Lock()
@@ -107,7 +108,13 @@ class Sender:
         within_ms   the time for the reply, from some time after the begin of the op on.
         reply, own  the message in the reply; True if the reply has the request's correlation id.
         unanswered  the exception of the library when no reply came.
+        open        True if the process has reported no result yet; a later send shows it.
+
+        Any send may show news of earlier requests:
+
         again       further results of requests that had one already, each with the message in the reply, or None.
+        late        results that came after the end of the op, each with the message in the reply, or None, and `own`.
+        ended       requests whose process ended without a result, or took no command any more.
         """
         end = asyncio.get_running_loop().time() + deadline_s
         try:
@@ -120,26 +127,36 @@ class Sender:
         future = self._awaited[message] = asyncio.get_running_loop().create_future()
         asks = command["how"].startswith(REQUEST)
         extra: dict[str, Any] = {"within_ms": command["timeout_ms"]} if asks else {}
+        if asks:
+            self._asked[message] = application
         try:
             async with asyncio.timeout(left):
                 await application.tell(command)
                 fields = await future
-            if asks:
-                extra |= self._replied(fields)
-            return sent_of(fields, wraps=asks or command["how"] == "async", raft_log=self._raft_log), extra
+            sent = sent_of(fields, wraps=asks or command["how"] == "async", raft_log=self._raft_log)
         except TimeoutError:
-            return Sent(Outcome("info", "timed out: the producer did not report a result")), extra
+            sent = Sent(Outcome("info", "timed out: the producer did not report a result"))
         except InfraError as problem:
-            return Sent(Outcome("info", str(problem))), extra
+            sent = Sent(Outcome("info", str(problem)))
+            if self._asked.pop(message, None) is not None:
+                self._tell_later("ended", message)
         finally:
             del self._awaited[message]
+        if asks:
+            extra |= self._replied(future)
+        news, self._news = self._news, {}
+        return sent, extra | news
 
-    def _replied(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {"again": self._again} if self._again else {}
-        self._again = []
+    def _replied(self, future: asyncio.Future[Mapping[str, Any]]) -> dict[str, Any]:
+        if future.cancelled() or not future.done():
+            return {"open": True}
+        fields = future.result()
         if "reply" in fields:
-            return {**found, "reply": id_of(str(fields["reply"]).encode()), "own": fields["own"]}
-        return {**found, "unanswered": fields.get("unanswered", fields.get("error"))}
+            return {"reply": id_of(str(fields["reply"]).encode()), "own": fields["own"]}
+        return {"unanswered": fields.get("unanswered", fields.get("error"))}
+
+    def _tell_later(self, what: str, news: Any) -> None:
+        self._news.setdefault(what, []).append(news)
 
     def _command(self, queue: Queue, message: int, properties: Mapping[str, str], left: float) -> dict[str, Any]:
         size = size_of(message, self._large, self._usual)
@@ -180,17 +197,26 @@ class Sender:
         return application
 
     async def _read(self, application: Application) -> None:
-        while not application.ended:
+        over = False
+        while not over:
+            over = application.ended  # its last events may come with its end
             for event in await application.take(1.0):
                 message = event.fields.get("n", 0)
                 if "reply" in event.fields or "unanswered" in event.fields:
+                    text = event.fields.get("reply")
+                    reply = None if text is None else id_of(str(text).encode())
                     if message in self._answered:
-                        reply = event.fields.get("reply")
-                        self._again.append([message, None if reply is None else id_of(str(reply).encode())])
+                        self._tell_later("again", [message, reply])
                         continue
                     self._answered.add(message)
+                    self._asked.pop(message, None)
+                    if message not in self._awaited or self._awaited[message].done():
+                        self._tell_later("late", [message, reply, bool(event.fields.get("own"))])
                 future = self._awaited.get(message)
                 if future is not None and not future.done():
                     future.set_result(event.fields)
+        for message in [message for message, process in self._asked.items() if process is application]:
+            del self._asked[message]
+            self._tell_later("ended", message)
         if self._application is application:
             self._application = None  # the next send starts another one

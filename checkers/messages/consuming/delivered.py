@@ -93,7 +93,8 @@ class Delivered:
                        "from that offset, which is gone", legal=None if permit is None else permit.why),
             *anomalies(scene, "undelivered", judged.waiting, "{n} messages were not delivered although the group had "
                        f"members and got nothing for {self.quiet / SECOND:g} s", limit=self.quiet),
-            *anomalies(scene, "retry-lost", judged.unfinished, "{n} messages failed and did not come again in time"),
+            *anomalies(scene, "retry-lost", judged.unfinished, "{n} messages " + ("failed" if self.holds else
+                       "were popped, failed,") + " and did not come again in time"),
             *anomalies(scene, "filtered-delivered", judged.unwanted, "{n} messages were delivered although the group's "
                        "filter does not match them"),
             *anomalies(scene, "altered-message", judged.altered, "{n} messages were delivered with another tag than "

@@ -10,7 +10,8 @@ A request without a reply says nothing about its message, which may be stored an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from checkers.base.cases import Case, anomalies
@@ -18,13 +19,18 @@ from checkers.base.legality import conclude
 from checkers.base.timeline import RunTimeline, group_of
 from checkers.messages.consuming.takes import Delivery, takes
 from checkers.messages.ops import of_messages
-from results.figures import clock, many
+from results.figures import SECOND, clock, many
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import CheckResult, Excuse
 
 _FAULT: Final = "a fault or a change of master while the request waited"
-_SILENT: Final = "the producer reported no result: its process may have ended"
+_ENDED: Final = "the producer's process ended while the request waited"
+_UNREAD: Final = "no later send could show what the producer reported"
+
+_REPORT_S: Final = 2.0
+"""The longest time from the end of a request's time until its producer reports that: the library looks for such
+requests once a second (`RequestFutureHolder.startScheduledTask`)."""
 
 
 class Replies:
@@ -45,26 +51,33 @@ class Replies:
         lost: list[Case] = []
         calls = [call for call in run.history.clients.calls if call.invoke.f == "send"]
         got = {call.invoke.value for call in calls if call.completion is not None and "reply" in call.completion.extra}
-        requests = answered = unanswered = faults = silent = 0
+        news = _News(calls)
+        got |= {request for request, (reply, _) in news.late.items() if reply is not None}
+        excused: Counter[str] = Counter()
+        requests = answered = unanswered = 0
         for call in calls:
             done = call.completion
-            if done is None or "within_ms" not in done.extra:
+            if done is None:
+                continue
+            extra = news.of(call, done.extra)
+            wrong += _wrong(call, extra, got)
+            if "within_ms" not in extra:
                 continue
             requests += 1
-            wrong += _wrong(call, done.extra, got)
-            if "reply" in done.extra:
+            if "reply" in extra:
                 answered += 1
                 continue
-            unanswered += "unanswered" in done.extra
-            case = _lost(call, done.extra, by_id.get(call.invoke.value, []))
+            unanswered += "unanswered" in extra
+            case = _lost(call, extra, by_id.get(call.invoke.value, []))
             if case is None:
                 continue
-            if "unanswered" not in done.extra:
-                silent += 1
-            elif _disturbed(scene, case):
-                faults += 1
-            else:
+            known = "unanswered" in extra
+            end = case.end + (0 if known else int(_REPORT_S * SECOND))
+            why = _FAULT if _disturbed(scene, case, end) else None if known else news.excuse(call, extra, end)
+            if why is None:
                 lost.append(case)
+            else:
+                excused[why] += 1
         found = [
             *anomalies(scene, "wrong-reply", wrong, "{n} requests got the reply to another one, or a second result"),
             *anomalies(
@@ -79,10 +92,43 @@ class Replies:
             "replies": sum(results),
             "refused": len(results) - sum(results),
         }
-        excuses = [Excuse("reply-lost", n, why) for n, why in ((faults, _FAULT), (silent, _SILENT)) if n]
+        excuses = [Excuse("reply-lost", n, why) for why, n in excused.items()]
         unknown = None if answered else "no request was answered"
         reason = f"{many(requests, 'request')}, {answered:,} answered, {unanswered:,} without a reply"
         return conclude(self.name, run, found, stats, reason, unknown, excuses=excuses)
+
+
+class _News:
+    """The later reports of requests that had no result (`workloads.consume.sender.Sender.send`).
+
+    late   request -> the message in its reply, or None, and True if the reply has the request's correlation id.
+    ended  the requests whose process ended without a result. last: the time (ns) of the last send that could show one.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.late: dict[Any, tuple[Any, bool]] = {}
+        self.ended: set[Any] = set()
+        self.last = 0
+        for call in calls:
+            if call.completion is not None:
+                self.late |= {request: (reply, own) for request, reply, own in call.completion.extra.get("late", ())}
+                self.ended.update(call.completion.extra.get("ended", ()))
+                self.last = max(self.last, call.completion.time)
+
+    def of(self, call: Call, extra: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The result of a send, with what came of it later."""
+        if call.invoke.value not in self.late or "reply" in extra or "unanswered" in extra:
+            return extra
+        reply, own = self.late[call.invoke.value]
+        return {**extra, "unanswered": "late"} if reply is None else {**extra, "reply": reply, "own": own}
+
+    def excuse(self, call: Call, extra: Mapping[str, Any], due: int) -> str | None:
+        """The reason why no result of a request is known that was due at a time (ns); None: its process lived on and
+        reported none. A send without `open` is from a run whose sends show no news.
+        """
+        if call.invoke.value in self.ended:
+            return _ENDED
+        return _UNREAD if self.last <= due or not extra.get("open") else None
 
 
 def _wrong(call: Call, extra: Mapping[str, Any], got: set[Any]) -> list[Case]:
@@ -119,7 +165,5 @@ def _lost(call: Call, extra: Mapping[str, Any], deliveries: list[Delivery]) -> C
     return None
 
 
-def _disturbed(scene: RunTimeline, case: Case) -> bool:
-    return scene.changed_master(group_of(case.key or ""), case.start, case.end) or bool(
-        scene.in_force(case.start, case.end)
-    )
+def _disturbed(scene: RunTimeline, case: Case, end: int) -> bool:
+    return scene.changed_master(group_of(case.key or ""), case.start, end) or bool(scene.in_force(case.start, end))
