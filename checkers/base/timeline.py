@@ -75,6 +75,23 @@ class RunTimeline:
             if not nodes or nodes & {*interval.nodes, *interval.impairs} or not (interval.nodes or interval.impairs)
         ]
 
+    def between(self, group: str | None, start: int, end: int) -> list[FaultInterval]:
+        """Those that may have had one between a broker group and its clients: at one of its brokers, at a proxy, or at a
+        node that has no server, so one of applications. All of them if the faults or the group name no nodes, or if a
+        slave may act as the master: such a slave stores what it must write in other groups, too.
+        """
+        record = self.run.deployment
+        near = {*record.groups.get(group or "", ()), *(server.node for server in record.having("proxy"))}
+        if group not in record.groups or record.traits.acting_master:
+            return self.in_force(start, end)
+        found = []
+        for interval in self.in_force(start, end):
+            struck = {place.partition(" ")[0] for place in interval.nodes} | {*interval.impairs}
+            struck |= {effect.node for effect in interval.effects}
+            if not struck or struck & near or not struck <= {*record.nodes}:
+                found.append(interval)
+        return found
+
     def masters_of(self, group: str | None) -> list[MasterPeriod]:
         """The nodes that reported themselves as master of a broker group (None: of any), in order of time."""
         return [r for r in self.master_periods if group is None or self._groups.get(r.node, group) == group]

@@ -56,6 +56,7 @@ GROUPS: Final[Mapping[str, Sequence[int]]] = {
         90,
         91,
         92,
+        94,
     ),
     "cost": (3, 9, 54, 56, 68),
 }

@@ -27,6 +27,7 @@ from checkers.messages.consuming.calm import presences
 from checkers.messages.consuming.resets import BACK, PAST, MemberResets
 from checkers.messages.consuming.takes import UNSURE, takes
 from checkers.messages.reports import Life
+from results.deployment import DeploymentRecord, ServerRecord
 from results.op import OpType
 from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
@@ -1043,6 +1044,7 @@ def popped(
     *,
     renewed: bool = False,
     fault: bool = False,
+    at: str = "n1",
     acking: bool = False,
     fails: bool = False,
     back_ms: int | None = None,
@@ -1070,14 +1072,18 @@ def popped(
         events.append((2 + again_s, ["delivered", 2, reported, 0, 1, 1, "a", 10_000]))
         events.append((2.1 + again_s, ["done", 2, not fails]))
     if fault:
-        story.fault(4, 5, "n1")
+        story.fault(4, 5, at)
     if reset is not None:
         story.call(3, "reset", "t:a:0", reset, {"t:a:0": reset}, group="g", node="n1", to="offset")
     events.sort(key=lambda event: event[0])
     story.call(90, "take", None, None, [[k, int((90.01 - at) * S), 1, *rest] for at, (k, *rest) in events], **about)
     shown = {"min": 0, "max": 1, "next": 1, "done": True, "phase": "final", "node": "n1"}
     story.call(91, "replica-read", "t:a:0", 0, [[0, 1]], **shown)
-    return Invisible(20).check(story.run(observations=masters))
+    servers = [ServerRecord(node, "broker", group=group) for node, group in (("n1", "a"), ("n3", "b"))]
+    servers.append(ServerRecord("n4", "proxy"))
+    nodes = {server.node: "10.0.0.1" for server in servers}
+    deployed = DeploymentRecord("t", nodes, servers, groups={"a": ["n1"], "b": ["n3"]})
+    return Invisible(20).check(story.run(observations=masters, deployment=deployed))
 
 
 def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
@@ -1085,6 +1091,9 @@ def test_a_message_is_hidden_for_its_duration_and_comes_again() -> None:
     assert popped(9.1).verdict == popped(24.1, renewed=True).verdict == Verdict.VALID
     for early in (popped(8.9), popped(23.9, renewed=True)):
         assert [(a.name, a.cases) for a in early.anomalies] == [("leased-twice", 1)]
+    assert [a.name for a in popped(8.9, fault=True, at="n3").anomalies] == ["leased-twice"], "another broker group"
+    for at in ("n4", "c1"):
+        assert popped(8.9, fault=True, at=at).verdict == Verdict.VALID, "a proxy, or a node of members"
     excused = popped(8.9, fault=True)
     assert excused.verdict == Verdict.VALID
     assert [(e.rule, e.used) for e in excused.excuses] == [("leased-twice", 1)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkers.messages.consuming.delivered import Delivered
-from results.deployment import DeploymentRecord, ServerRecord
+from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.record import Observation
 from results.verdict import CheckResult, Verdict
 from tests.stories import S, TimedStory
@@ -29,10 +29,11 @@ def judged(
     off: float | None = None,
     commits: bool = True,
     at: str = "n1",
+    acting: bool = False,
 ) -> CheckResult:
     """Two messages in one queue, and the reports of members (s, event). m0 crashes, a fault of a second begins, n2
     becomes master, or an administrator switches the group off for a second, at these times (s). at: the node of the
-    fault; n1 and n2 have the queue's broker group.
+    fault; n1 and n2 have the queue's broker group. acting: a slave may act as the master.
     """
     story = TimedStory()
     for member in events:
@@ -55,8 +56,11 @@ def judged(
     story.call(END_S + 1, "replica-read", QUEUE, 0, [[0, 1], [1, 2]], **read)
     nodes = ["n1" if master is None or s < master else "n2" for s in range(int(END_S))]
     seen = [Observation(s * S, n, "leader", term=1, extra={"broker_name": "a"}) for s, n in enumerate(nodes)]
-    brokers = [ServerRecord(node, "broker", group=group) for node, group in (("n1", "a"), ("n2", "a"), ("n3", "b"))]
-    deployed = DeploymentRecord("t", {}, brokers, groups={"a": ["n1", "n2"], "b": ["n3"]})
+    servers = [ServerRecord(node, "broker", group=group) for node, group in (("n1", "a"), ("n2", "a"), ("n3", "b"))]
+    servers.append(ServerRecord("n4", "proxy"))
+    addresses = {f"n{i}": f"10.0.0.{i}" for i in range(1, 5)}
+    groups, traits = {"a": ["n1", "n2"], "b": ["n3"]}, Traits(acting_master=acting)
+    deployed = DeploymentRecord("t", addresses, servers, groups=groups, traits=traits)
     run = story.run(observations=seen, deployment=deployed)
     return Delivered(holds=holds, quiet_s=10, commits=commits).check(run)
 
@@ -191,11 +195,26 @@ def test_an_acknowledgement_that_a_broker_confirmed_is_not_missing(confirmed: bo
     assert [e.rule for e in result.excuses] == ["redelivered"] * (not confirmed)
 
 
-@pytest.mark.parametrize(("confirmed", "at", "found"), [(True, "n1", 0), (True, "n3", 1), (False, "n3", 0)])
-def test_a_fault_at_other_brokers_takes_no_confirmed_acknowledgement(confirmed: bool, at: str, found: int) -> None:
-    """One that nobody confirmed may have been on its way through a proxy of any node."""
+@pytest.mark.parametrize(
+    ("confirmed", "at", "found"),
+    [
+        (True, "n1", 0),
+        (True, "n3", 1),
+        (True, "n4", 1),
+        (False, "n1", 0),
+        (False, "n3", 1),
+        (False, "n4", 0),
+        (False, "c1", 0),
+    ],
+)
+def test_a_fault_far_from_an_acknowledgement_does_not_take_it(confirmed: bool, at: str, found: int) -> None:
+    """n1 is a broker of the queue's group, n3 of another one, n4 has a proxy, c1 a member. One that nobody confirmed may
+    have been lost on the way through a proxy; a slave that acts as the master stores it in any group.
+    """
     m0 = [*work(1, 2.0), *work(2, 2.0, 1), *([(2.05, ["acking", 1])] if confirmed else [])]
     events: Events = {"m0": sorted(m0, key=lambda each: each[0]), "m1": work(1, 60.0)}
     result = judged(events, holds=False, fault=4, at=at)
     assert names(result) == [("redelivered-to-holder", 1)] * found
     assert [e.rule for e in result.excuses] == ["redelivered"] * (1 - found)
+    acting = judged(events, holds=False, fault=4, at=at, acting=True)
+    assert names(acting) == [("redelivered-to-holder", 1)] * (found and confirmed)

@@ -150,8 +150,8 @@ def _ends_alike(delivery: Delivery) -> bool:
 
 def _disturbed(scene: RunTimeline, first: Delivery, later: Delivery, *, confirmed: bool) -> bool:
     """True if a fault or a change of master may have brought a message again. confirmed: a broker had confirmed its
-    acknowledgement, so only a fault at its brokers may.
+    acknowledgement, so only a fault at its brokers may; if not, also one at a proxy, or at the nodes of members.
     """
     start, group = first.start - int(_BEFORE_S * SECOND), group_of(later.key)
-    faults = scene.at_group(group, start, later.start) if confirmed else scene.in_force(start, later.start)
+    faults = scene.at_group(group, start, later.start) if confirmed else scene.between(group, start, later.start)
     return scene.changed_master(group, start, later.start) or bool(faults)

@@ -148,7 +148,7 @@ class Redeliveries:
         # A change of master may leave several copies of a message that is not acknowledged, and each comes again.
         start = self._first[after.id] - int(_ACK_S * SECOND)
         if self._scene.at_group(group_of(after.key), start, after.start) or (
-            not confirmed and self._scene.in_force(start, after.start)
+            not confirmed and self._scene.between(group_of(after.key), start, after.start)
         ):
             return "a fault since its first delivery"
         if any(since <= after.start <= until for since, until in self._modes):
