@@ -76,8 +76,8 @@ class RunTimeline:
         ]
 
     def between(self, group: str | None, start: int, end: int) -> list[FaultInterval]:
-        """Those that may have had one between a broker group and its clients: at one of its brokers, at a proxy, or at a
-        node that has no server, so one of applications. All of them if the faults or the group name no nodes, or if a
+        """Those that may have had one between a broker group and its clients: at one of its brokers, at a proxy, or at
+        a node that has no server, so one of applications. All of them if the faults or the group name no nodes, or if a
         slave may act as the master: such a slave stores what it must write in other groups, too.
         """
         record = self.run.deployment

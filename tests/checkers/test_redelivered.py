@@ -208,7 +208,7 @@ def test_an_acknowledgement_that_a_broker_confirmed_is_not_missing(confirmed: bo
     ],
 )
 def test_a_fault_far_from_an_acknowledgement_does_not_take_it(confirmed: bool, at: str, found: int) -> None:
-    """n1 is a broker of the queue's group, n3 of another one, n4 has a proxy, c1 a member. One that nobody confirmed may
+    """n1 is a broker of the queue's group, n3 of another one, n4 has a proxy, c1 a member. One without an answer may
     have been lost on the way through a proxy; a slave that acts as the master stores it in any group.
     """
     m0 = [*work(1, 2.0), *work(2, 2.0, 1), *([(2.05, ["acking", 1])] if confirmed else [])]
