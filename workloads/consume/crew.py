@@ -30,10 +30,9 @@ from infra.systems.rocketmq.applications.process import Program
 from infra.systems.rocketmq.message_body import id_of
 from workloads.applications.crew import Crew, Seat, Shown, show_any
 
-
 UNSURE_S: Final = 45.0
-"""So long after the begin of an acknowledgement without an answer the message has come again, or does not: its invisible
-duration (20 s at most) and the time of its return are over.
+"""So long after the begin of an acknowledgement without an answer the message has come again, or does not: its
+invisible duration (20 s at most) and the time of its return are over.
 """
 
 
