@@ -58,6 +58,7 @@ class NotingNode:
 @dataclass
 class NotingCluster:
     nodes: Sequence[NotingNode]
+    clients: Sequence[NotingNode] = ()
 
 
 def noting_nodes(count: int) -> list[NotingNode]:

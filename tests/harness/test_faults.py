@@ -104,7 +104,8 @@ class Rig:
         self.world = World()
         servers = [ServerRecord(node, "broker", group="a") for node in NODES]
         record = DeploymentRecord("toy", dict.fromkeys(NODES, ""), servers, {"a": NODES})
-        deployment: Any = SimpleNamespace(nodes=[SimpleNamespace(name=name) for name in NODES], record=record)
+        nodes = [SimpleNamespace(name=name) for name in NODES]
+        deployment: Any = SimpleNamespace(nodes=nodes, clients=[], record=record)
         self.leader = leader
         self.runner = Nemesis(deployment, self.fault, self.view, limits)
 

@@ -63,7 +63,7 @@ def play(story: Callable[[Cluster, Observer, list[Observation]], Coroutine[Any, 
         kept: list[Observation] = []
         topology: Any = Cluster()
         nodes = [SimpleNamespace(name=name) for name in NODES]
-        deployment: Any = SimpleNamespace(topology=topology, nodes=nodes, record=topology.record())
+        deployment: Any = SimpleNamespace(topology=topology, nodes=nodes, clients=[], record=topology.record())
         now = asyncio.get_running_loop().time
         events = topology.events
         observer = Observer(
