@@ -57,6 +57,7 @@ GROUPS: Final[Mapping[str, Sequence[int]]] = {
         91,
         92,
         94,
+        95,
     ),
     "cost": (3, 9, 54, 56, 68),
 }

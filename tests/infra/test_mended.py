@@ -277,10 +277,11 @@ def test_a_scan_wants_elections_for_groups_with_a_healthy_master_unless_mended(
     assert run("Scan", [], mends)[-1] == elections
 
 
-@pytest.mark.parametrize(("mends", "second"), [([], "[killed, stays]"), ([85], "[stays]")])
+@pytest.mark.parametrize(("mends", "second"), [([], "[killed, moves, moves, stays]"), ([85], "[moves, moves, stays]")])
 def test_a_proxy_names_a_consumer_that_was_killed_at_another_one_unless_mended(
     mends: Sequence[int], second: str, run: Run, tmp_path: Path
 ) -> None:
+    """And it names a consumer twice that came from a killed proxy (finding 95), which 85 does not mend."""
     assert run("Gone", [str(tmp_path)], mends)[-1] == f"first: [stays], second: {second}"
 
 

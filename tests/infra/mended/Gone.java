@@ -8,7 +8,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
-import java.util.TreeSet;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -28,8 +27,9 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.ConsumeType;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
- * Two proxies of a cluster, which copy the heartbeats of their clients to each other. Of three consumers of the first,
- * one stays, one leaves, and the connection of one ends. Prints the consumers that each proxy names then.
+ * Proxies of a cluster, which copy the heartbeats of their clients to each other. Of three consumers of the first,
+ * one stays, one leaves, and the connection of one ends. A third proxy is killed, and its consumer comes to the second.
+ * Prints the consumers that the first and the second name then.
  */
 public final class Gone {
     public static void main(String[] args) throws Exception {
@@ -44,12 +44,15 @@ public final class Gone {
         ClientChannelInfo leaves = client("leaves", 2);
         ClientChannelInfo killed = client("killed", 3);
         for (ClientChannelInfo one : List.of(stays, leaves, killed)) {
-            first.registerConsumer("g", one, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
-                ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, Set.of(), true, true);
+            first.register(one);
         }
         first.unregisterConsumer("g", leaves, true);
         first.doChannelCloseEvent("killed", killed.getChannel());
         first.finish();
+        Proxy third = new Proxy("third", second);
+        third.register(client("moves", 4));
+        third.finish();
+        second.register(client("moves", 5));
         System.out.println("first: " + first.names() + ", second: " + second.names());
         System.exit(0);
     }
@@ -95,8 +98,13 @@ public final class Gone {
             heartbeatSyncer = syncer;
         }
 
-        Set<String> names() {
-            return new TreeSet<>(getConsumerGroupInfo("g").getAllClientId());
+        void register(ClientChannelInfo client) {
+            registerConsumer("g", client, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
+                ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, Set.of(), true, true);
+        }
+
+        List<String> names() {
+            return getConsumerGroupInfo("g").getAllClientId().stream().sorted().toList();
         }
 
         void finish() throws InterruptedException {
@@ -104,7 +112,7 @@ public final class Gone {
         }
     }
 
-    /** Hands what it would send to the other proxy, in order. */
+    /** Hands what it would send to the other proxy, in order; null: to none. */
     private static final class Syncer extends HeartbeatSyncer {
         private final Proxy other;
 
@@ -117,6 +125,9 @@ public final class Gone {
 
         @Override
         protected void sendSystemMessage(Object data) {
+            if (other == null) {
+                return;
+            }
             MessageExt message = new MessageExt();
             message.setBody(JSON.toJSONString(data).getBytes(StandardCharsets.UTF_8));
             other.syncer.consumeMessage(List.of(message), null);
