@@ -738,6 +738,7 @@ def shared_queues(
     ghost_s: float = 0.0,
     proxies: bool = False,
     master_until: float | None = None,
+    doubled: float | None = None,
 ) -> CheckResult:
     """Two members and two queues; m1 crashes at 20 s, and m0 has its queue so long after that.
 
@@ -745,6 +746,7 @@ def shared_queues(
     unnamed_s, ghost_s   so long after the start of m0, and the end of m1, the broker has not noticed.
     proxies  the members have proxies: that of n2 has not noticed, and that of n1 notices at once.
     master_until   the broker reports to be master until then, and later does not answer; None: it reports nothing.
+    doubled  the proxy of n2 names m0 twice at this time; None: it never does.
     """
     story = TimedStory()
     crash, start = 20.0, 1.0
@@ -772,6 +774,8 @@ def shared_queues(
             story.call(at, "named-members", None, None, names, ask={"proxy": "n2"}, group="g", node="n2")
         else:
             story.call(at, "named-members", "t:a:0", None, names, group="g", node="n1")
+    if doubled is not None:
+        story.call(doubled, "named-members", None, None, ["c@m0-1"] * 2, ask={"proxy": "n2"}, group="g", node="n2")
     for member, events in (("m0", m0), ("m1", m1)):
         at = ends if member == "m0" or twice else 15.0
         shown = [[kind, int((at + 0.01 - when) * S), 1, *rest] for when, (kind, *rest) in events]
@@ -812,6 +816,14 @@ def test_each_proxy_is_judged_by_its_own_answers() -> None:
     assert "the proxy of n2 named m1 (process 1)" in bad.anomalies[0].summary
     missing = shared_queues(0.1, unnamed_s=30.0, proxies=True)
     assert [(a.name, a.cases) for a in missing.anomalies] == [("live-member-unnamed", 1)], missing.reason
+
+
+@pytest.mark.parametrize("at", [None, 10.0, 30.0])
+def test_a_queue_without_an_owner_comes_with_the_proxy_that_named_a_member_twice(at: float | None) -> None:
+    """The queue has no owner from 20 s on: an answer before that says nothing about it."""
+    bad = shared_queues(60.0, proxies=True, doubled=at)
+    assert [(a.name, a.cases) for a in bad.anomalies] == [("queue-unowned", 1)], bad.reason
+    assert ("the proxy of n2 named c@m0-1 twice at 00:30.0" in bad.anomalies[0].summary) == (at == 30.0)
 
 
 def test_a_fault_grants_heartbeats_and_no_more() -> None:

@@ -86,6 +86,8 @@ class Groups:
         wrong = list(_wrong(there, taken, keys, self.shared)) if any(taken.queues.values()) else []
         late, excused, open_ = self._late(wrong, merged([*changes, *faults]), taken.until)
         names = _Names(run.history, there, faults) if self.named else None
+        if names:
+            late = [case._replace(text=case.text + names.doubled(case)) for case in late]
         found = [
             *anomalies(scene, "queue-unowned", [c for c in late if c.name == _UNOWNED], "{n} times a queue had too few "
                        "owners although the members were there", limit=self.limit),
@@ -178,17 +180,29 @@ class _Names:
         self.missing: list[Case] = []
         self.excused = {"dead-member-named": 0, "live-member-unnamed": 0}
         self._faults = merged(faults)
+        self._doubled: list[tuple[int, _Namer, str]] = []
         answers: dict[_Namer, list[tuple[int, int, int, frozenset[str]]]] = {}
         for call in history.clients.calls:
             done = call.completion
             if call.invoke.f == "named-members" and done is not None and done.type == OK:
                 namer = _Namer(group_of(call.invoke.key or ""), call.invoke.extra.get("proxy"))
                 answers.setdefault(namer, []).append((call.start, done.time, done.index, frozenset(done.value)))
+                twice = sorted({name for name in done.value if done.value.count(name) > 1})
+                self._doubled += [(call.start, namer, name) for name in twice]
         self.answers = sum(map(len, answers.values()))
         known = _identified(there, {name for of in answers.values() for *_, names in of for name in names})
         for namer, of in answers.items():
             for presence in known:
                 self._judge(namer, sorted(of), presence)
+
+    def doubled(self, case: Case) -> str:
+        """A clause on the first answer in the time of a case that named a client twice; empty if none did. Members
+        that share the queues by such an answer leave one share to nobody.
+        """
+        for time, namer, name in self._doubled:
+            if case.start <= time <= case.end:
+                return f"; {namer} named {name} twice at {clock(time)}"
+        return ""
 
     def _judge(
         self, namer: _Namer, answers: Iterable[tuple[int, int, int, frozenset[str]]], presence: Presence
