@@ -7,7 +7,7 @@ has no meaning for them. A member that is killed, or leaves, is an op of the wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -100,7 +100,7 @@ class Pause(Injection):
                  for p, state in states]  # fmt: skip
         return Evidence(all(state != STOPPED for _, state in states), "; ".join(found))
 
-    def _states(self, deployment: Deployment, fine: Any) -> list[tuple[ProcessId, str]]:
+    def _states(self, deployment: Deployment, fine: Callable[[str], bool]) -> list[tuple[ProcessId, str]]:
         """Each struck process with its state, once all of them are `fine`, or after the patience."""
         node = deployment.node(self.node)
         states: list[tuple[ProcessId, str]] = []

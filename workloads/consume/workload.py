@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import harness.generator as gen
-from checkers.messages.consumer_times import HEARTBEAT_S, LOCK_S, ORDERLY_S, QUIET_S, SETTLED_S, delay_s
+from checkers.messages.consumer_times import ORDERLY_S
 from harness.api import Client, RunContext
 from harness.generator import Generator, Invocation, Source
 from harness.plan.plan import Plan, PlanError
@@ -48,7 +48,8 @@ from workloads.consume.group_changes import (
 from workloads.consume.modes import MODE, start_with
 from workloads.consume.options import DIRECT, PROXIED, ConsumeOptions
 from workloads.consume.sender import Sender
-from workloads.consume.work import MESSAGE_GROUP, RENEWED_MS, STUCK_MS, WANTED, Work
+from workloads.consume.times import INVISIBLE, INVISIBLE_S, POLL_S, POP_INVISIBLE_S, READS_S, REVIVED_S, times_of
+from workloads.consume.work import MESSAGE_GROUP, WANTED, Work
 from workloads.messages import MessageWorkload
 from workloads.places import Queue, queue_of
 from workloads.proxy_pops import start_at_zero
@@ -56,16 +57,6 @@ from workloads.resets import RESET, Resets
 
 if TYPE_CHECKING:
     from checkers.base.api import Checker
-
-DONE_S: Final = 5.0
-"""The time without a delivery after which a group is done that is not behind with any acknowledged message: others
-may have been stored, too. One that is behind gets `QUIET_S`, and two seconds."""
-
-DRAIN_S: Final = 90.0
-"""The longest time for that."""
-
-_READS_S: Final = 60.0
-"""The time for the reads after it."""
 
 REQUEST_S: Final = 2.0
 """The time between two requests to the master of a broker group for the members of the group."""
@@ -75,42 +66,8 @@ _POPPED_AGAIN: Final = 16
 dead letters (`ConsumeMessagePopConcurrentlyService`); it gets so many attempts, too.
 """
 
-_INVISIBLE_S: Final[Mapping[str, int]] = {"grpc-simple": 10, "grpc-push": 20}
-"""The time for which a popped message is invisible. A simple consumer's is the least that a proxy takes; that of a push
-consumer is the proxy's own, 60 s by default, which a process that is killed would cost every run.
-"""
-
-_INVISIBLE: Final = "proxy.defaultInvisibleTimeMills"
-_EXPIRED: Final = "proxy.channelExpiredTimeout"
-
-_FIFO_INVISIBLE_S: Final = 5
-"""The same of a simple consumer that gets messages in order: one that fails holds its queue up for so long."""
-
-_REVIVED_S: Final = 20.0
-"""The longest time after that until the message is delivered again: brokers look for such ones every second, and wait
-for late acknowledgements."""
-
-_POLL_S: Final = 20.0
-"""The longest time for which a proxy waits for messages on behalf of a push consumer, also of one that has gone
-(`grpcClientConsumerMaxLongPollingTimeoutMillis`)."""
-
-_EXPIRED_S: Final = 120
-"""The time after the last heartbeat of a gRPC client until its proxy gives up what it hides for it, if the client was
-killed (`channelExpiredTimeout`; finding 80)."""
-
-_GIVEN_UP_S: Final = 11.0
-"""So much later at most the messages are visible: proxies look for such clients every 10 s, and ask for one more second
-(`ConsumerManager.scanNotActiveChannel`, `invisibleTimeMillisWhenClear`)."""
-
-_POP_INVISIBLE_S: Final = 10
-"""The time for which a message that a push consumer popped is hidden from the others (60 s by default)."""
-
 _TIMEOUT_MIN: Final = 1
 """The `consumeTimeout` of members with stuck messages (15 min by default); the library counts in whole minutes."""
-
-_NATIVE_LATER_S: Final = 25.0
-"""So much longer than the other clients librocketmq takes to find a queue: it looks for routes every 30 s, and has no
-setting for that (`MQClientFactory::updateTopicRouteInfo`)."""
 
 _TRIES: Final = 3
 
@@ -170,46 +127,16 @@ class ConsumeWorkload(MessageWorkload):
             self.options.nacked,
             self.options.stuck,
         )
-        tries = min(self.options.fails, again) if self.options.failing else 0
-        delays = [delay_s(attempt, self.options.delay_level) for attempt in range(tries)]
-        self.invisible_s = _FIFO_INVISIBLE_S if self.pops and self.fifo else _INVISIBLE_S.get(self.options.library, 0)
-        pushed = self.options.library == "grpc-push"
-        if pushed:
-            self.invisible_s = self._setting_s(_INVISIBLE, self.invisible_s)
-        waits = sum(delays) if self.options.listener == "concurrently" else tries * (self.invisible_s or ORDERLY_S)
-        waits += STUCK_MS / 1000 if self.options.stuck else 0
-        longest = max(delays, default=0) if self.options.listener == "concurrently" else 0
         self.wanted = frozenset(WANTED) if self.options.filter != "none" else None
-        self.still_s = QUIET_S + longest + (self.invisible_s + _REVIVED_S if self.grpc else 0)
-        self.still_s += RENEWED_MS / 1000 if self.options.renewed else 0
-        self.still_s += _POP_INVISIBLE_S + _REVIVED_S if self.popping else 0
-        self.still_s += _NATIVE_LATER_S if self.native else 0
-        # What comes too late is not lost: `Returned` and `Progress` report it.
-        given_up_s = self._setting_s(_EXPIRED, _EXPIRED_S) + _GIVEN_UP_S + _REVIVED_S
-        self.hidden_s = given_up_s if pushed and self.options.member_goes_every else 0
-        self.quiet_s = 2 + max(self.still_s, self.hidden_s)
-        # A group that is reset is behind with what it had got: nobody counts these messages.
-        self.done_s = self.still_s + 2 if resets else DONE_S
-        # Twice: what was popped by a process that was killed may come when the group has been quiet for long already.
-        self.drain_s = DRAIN_S + waits + 2 * (self.still_s + 2)
-        self.final_limit_s = self.drain_s + _READS_S
+        self.times = times_of(self.options, again, plan.server.settings)
+        self.final_limit_s = self.times.drain_s + READS_S
         # A proxy has its members' heartbeats in place of the brokers, and pops need no queues.
         ours = self.options.application is None and not self.popping
         self.direct, self.proxied = ours and self.options.library in DIRECT, ours and self.options.library == PROXIED
         self.lags = self.direct and self.options.listener != "broadcast"
-        # A member that was killed keeps the locks of its queues.
-        locks = self.options.listener == "orderly"
-        self.settled_s = SETTLED_S + (LOCK_S if locks else 0) + (_NATIVE_LATER_S if self.native else 0)
-        # With both, the final reads would have no time.
-        self.astray_s = self.settled_s + (0 if locks else HEARTBEAT_S) + 3
         self._crew: Consumers | None = None
         self._sender: Sender | None = None
         self._proxies: Mapping[str, tuple[str, int]] = {}
-
-    def _setting_s(self, name: str, usual: int) -> int:
-        """A setting of the servers in ms, in whole seconds rounded up; the usual one if the plan has none."""
-        set_ = self.plan.server.settings.get(name, "")
-        return -(-int(set_) // 1000) if set_.isdecimal() else usual
 
     @property
     def owning(self) -> bool:
@@ -246,7 +173,7 @@ class ConsumeWorkload(MessageWorkload):
         consume: dict[str, Any] = {
             "library": self.options.library,
             "proxies": _addresses(record, PROXY),
-            "invisible_ms": self.invisible_s * 1000,
+            "invisible_ms": self.times.invisible_s * 1000,
             "group": self.group,
             "topics": [self.places.topic],
             "nameservers": _addresses(record, through),
@@ -280,7 +207,7 @@ class ConsumeWorkload(MessageWorkload):
             ]
         if self.popping:
             await start_with(self.places, self.group, "POP")
-            consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(_POP_INVISIBLE_S * 1000)}
+            consume["set"] |= {"clientRebalance": False, "popInvisibleTime": int(POP_INVISIBLE_S * 1000)}
         nodes = context.deployment.clients[: self.options.members]
         version, own = str(broker.version), self.options.application
         program: Program
@@ -384,9 +311,14 @@ class ConsumeWorkload(MessageWorkload):
         """The members continue until nothing comes any more, and leave; then every replica is read through."""
         count = self.options.members
         going = Members(
-            self.group, 0, 0, quiet_s=self.quiet_s, done_s=self.done_s, astray_s=self.astray_s if self.owning else 0
+            self.group,
+            0,
+            0,
+            quiet_s=self.times.quiet_s,
+            done_s=self.times.done_s,
+            astray_s=self.times.astray_s if self.owning else 0,
         )
-        rest = gen.reserve(count, gen.time_limit(self.drain_s, going))
+        rest = gen.reserve(count, gen.time_limit(self.times.drain_s, going))
         if self.owning:
             rest = gen.shortest_any(rest, gen.reserve(count, None, default=self._requests()))
         leave = Members(self.group, 0, 0, ends=True)
@@ -441,8 +373,8 @@ class ConsumeWorkload(MessageWorkload):
         delivered = Delivered(
             wanted,
             holds=holds,
-            quiet_s=self.still_s,
-            hidden_s=self.hidden_s,
+            quiet_s=self.times.still_s,
+            hidden_s=self.times.hidden_s,
             in_order=self.pops and self.fifo,
             commits=commits,
         )
@@ -459,7 +391,7 @@ class ConsumeWorkload(MessageWorkload):
                     self.again,
                     delays=listener == "concurrently" and not self.grpc,
                     holds=holds,
-                    late_s=LATE_S if holds else _REVIVED_S,
+                    late_s=LATE_S if holds else REVIVED_S,
                 )
             )
         if self.options.stuck:
@@ -471,22 +403,22 @@ class ConsumeWorkload(MessageWorkload):
         if not waiting:
             of_group.append(Prompt(ORDERLY_S if listener == "orderly" and not self.grpc else 0))
         if listener != "broadcast" and not together:
-            stalls = max(self.still_s, self.settled_s)
+            stalls = max(self.times.still_s, self.times.settled_s)
             of_group.append(Progress(stalls, wanted, holds=holds, in_order=self.fifo))
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         if self.options.group_changes_every:
             of_group.append(GroupSettings(within, masters_only=self.options.group_changes_at == "masters"))
         if self.options.resets:
-            of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.still_s))
+            of_group.append(Replayed(wanted, holds=not self.grpc, copied_within_s=within, quiet_s=self.times.still_s))
         if self.owning:
-            of_group.append(Groups(shared=listener == "broadcast", within_s=self.settled_s))
+            of_group.append(Groups(shared=listener == "broadcast", within_s=self.times.settled_s))
         if self.lags:
             of_group.append(Lag(wanted))
         if self.pops:
-            of_group.append(Invisible(_REVIVED_S))
+            of_group.append(Invisible(REVIVED_S))
         if self.options.library == "grpc-push" and not self.fifo:
-            of_group.append(Returned(self.invisible_s + _POLL_S + _REVIVED_S))
+            of_group.append(Returned(self.times.invisible_s + POLL_S + REVIVED_S))
         if self.options.requests:
             of_group.append(Replies())
         return [LogAnomalies(), Replicas(self.plan.recovery_limit_s), *of_group]
@@ -494,9 +426,9 @@ class ConsumeWorkload(MessageWorkload):
     def server_settings(self) -> Mapping[str, str]:
         more = {"broker.enablePropertyFilter": "true"} if self.options.filter == "sql" else {}
         if self.pops and self.fifo:
-            more["proxy.minInvisibleTimeMillsForRecv"] = str(self.invisible_s * 1000)
+            more["proxy.minInvisibleTimeMillsForRecv"] = str(self.times.invisible_s * 1000)
         if self.options.library == "grpc-push":
-            more[_INVISIBLE] = str(_INVISIBLE_S["grpc-push"] * 1000)
+            more[INVISIBLE] = str(INVISIBLE_S["grpc-push"] * 1000)
         if self.options.resets:
             more["broker.useServerSideResetOffset"] = str(self.options.reset_by == "brokers").lower()
         return {**super().server_settings(), **more}
